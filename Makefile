@@ -39,14 +39,14 @@ bench: $(READY) postgresql java ## scenarios beside their peers and floors, into
 model: $(READY) java ## the TLA+ model, and its broken variants, which must fail
 	$(BIN)/python model/run.py
 
-docs: $(READY) ## write the generated pages anew
+docs: $(READY) ## write the generated pages
 	$(BIN)/python docs/generate.py
 
-# Tests start a server of their own, so the package's is not made. Without it they are skipped, and say so.
+# Installed for the tests, which start a server of their own. Without it, its tests are skipped with a message.
 postgresql:
 	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || sh tests/kit/install-postgresql.sh || true
 
-# Spark runs on it. Without it its tests are skipped, and say so.
+# Installed for Spark. Without it, the tests on Spark are skipped with a message.
 java:
 	@test -x "$$JAVA_HOME/bin/java" || command -v java >/dev/null || sh tests/kit/install-java.sh || true
 

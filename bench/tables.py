@@ -23,7 +23,7 @@ from bench.ours import connect
 from bench.prepared import Prepared, copy_plain, kept, local
 from bench.scenario import Sizes
 from headgate.client.table import Table
-from headgate.client.transaction import Operation
+from headgate.client.transaction import OperationInfo
 from headgate.protocol.actions import AddFile
 from headgate.spark import Lake
 
@@ -181,7 +181,7 @@ def _small_file(folder: Path, number: int, rows: pa.Table) -> AddFile:
 
 
 def _commit(table: Table, added: list[AddFile]) -> None:
-    table.commit(table.snapshot(), added, Operation("WRITE", {"mode": "Append"}))
+    table.commit(table.snapshot(), added, OperationInfo("WRITE", {"mode": "Append"}))
 
 
 if __name__ == "__main__":

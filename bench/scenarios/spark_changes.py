@@ -88,7 +88,7 @@ class _Headgate(_Changer):
         return tuple(row)
 
     def restore(self) -> None:
-        from headgate.client.transaction import Operation
+        from headgate.client.transaction import OperationInfo
         from headgate.clock import SystemClock
         from headgate.protocol.actions import removals
 
@@ -97,7 +97,7 @@ class _Headgate(_Changer):
         gone = [file for key, file in there.items() if key not in self._files]
         back = [file for key, file in self._files.items() if key not in there]
         actions = [*removals(gone, SystemClock().now_ms()), *back]
-        self._table.commit(now, actions, Operation("RESTORE"))
+        self._table.commit(now, actions, OperationInfo("RESTORE"))
 
 
 def _key(file: Any) -> tuple[str, str | None]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import parse_qs, urlsplit
 
+from headgate import errors
 from headgate.api.port import ManagingCatalog
 from headgate.arguments import When, checked, milliseconds, refuse_several
 from headgate.catalog.service import Catalog
@@ -27,13 +28,6 @@ from headgate.catalog.stores.port import CatalogStore
 from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.catalog.stores.sqlite_file import make_private_folder
 from headgate.clock import Clock, Ids, RandomIds, SystemClock
-from headgate.errors import (
-    AlreadyExistsError,
-    DamagedError,
-    InvalidArgumentError,
-    NotEmptyError,
-    UnavailableError,
-)
 from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, SchemaName
 from headgate.settings import Settings
 from headgate.storage import locations
@@ -115,20 +109,17 @@ def connect(
 
 @checked
 def init(address: str | os.PathLike[str], root: str | None = None) -> str:
-    """Create a lake and return the root of its tables.
-
-    Raises `AlreadyExistsError` if there is a lake.
-    """
+    """Create a lake and return the root of its tables, or raise `AlreadyExistsError`."""
     text = os.fspath(address)
     match _kind(text):
         case "server":
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 f"{locations.shown(text)!r} is a server.",
                 remedy="Run `headgate init` on the server's machine with the address of its store.",
             )
         case "filesystem":
             if root is not None:
-                raise InvalidArgumentError(
+                raise errors.InvalidArgumentError(
                     f"A filesystem catalog stores its tables at its own address, "
                     f"{locations.shown(text)!r}, not at {root!r}.",
                     remedy="Omit the root.",
@@ -136,18 +127,20 @@ def init(address: str | os.PathLike[str], root: str | None = None) -> str:
             return _filesystem_root(text)  # the first table creates a filesystem catalog
     root = None if root is None else locations.normalize(root)
     if root is not None and root.startswith("memory:"):
-        raise InvalidArgumentError(
+        raise errors.InvalidArgumentError(
             f"Tables under {root} would be lost when this process ends.",
             remedy="Use a directory or a file://, s3://, gs://, az:// or abfss:// URL.",
         )
     database = database_file(text)
     if database is not None and _ready(database).exists():
-        raise AlreadyExistsError(f"There is already a lake at {text}.", remedy="Use it.")
+        raise errors.AlreadyExistsError(f"There is already a lake at {text}.", remedy="Use it.")
     clock = SystemClock()
     with closing(_store(text, clock, Settings())) as store:
         with store.read() as unit:
             if unit.setting(_ROOT) is not None:
-                raise AlreadyExistsError("This database already contains a lake.", remedy="Use it.")
+                raise errors.AlreadyExistsError(
+                    "This database already contains a lake.", remedy="Use it."
+                )
         return _root_of(store, root or _default_root(text), clock)
 
 
@@ -210,7 +203,7 @@ def open_store(
     """Open the store of a lake; return it and the root of the lake's tables."""
     settings = settings or Settings()
     if _kind(address) != "database":
-        raise InvalidArgumentError(
+        raise errors.InvalidArgumentError(
             f"{locations.shown(address)!r} is not the address of a store.",
             remedy="Use a directory, sqlite:///FILE or postgresql://….",
         )
@@ -229,13 +222,13 @@ def database_file(address: str) -> Path | None:
     if address.startswith("sqlite:"):
         path = address.removeprefix("sqlite://")
         if not path.startswith("/") or path == "/":
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 f"{address!r} does not contain the path of a file.",
                 remedy="Write sqlite:///path/to/file.db.",
             )
         return Path(path)
     if not address:
-        raise InvalidArgumentError("The address is empty.", remedy="Use a directory.")
+        raise errors.InvalidArgumentError("The address is empty.", remedy="Use a directory.")
     return Path(address) / DATABASE
 
 
@@ -270,7 +263,7 @@ def _ready(database: Path) -> Path:
     directory = database.parent
     try:
         if directory.exists() and not directory.is_dir():
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 f"{directory} is not a directory.", remedy="Use a directory."
             )
         if not database.exists():  # synced, since a lost directory would lose ratified commits
@@ -282,21 +275,21 @@ def _ready(database: Path) -> Path:
         # another process may create both meanwhile.
         is_lost = (directory / "tables").is_dir() and _is_empty(database)
     except NotADirectoryError as error:
-        raise InvalidArgumentError(
+        raise errors.InvalidArgumentError(
             f"{str(directory)!r} cannot be used: {error}.", remedy="Use a directory."
         ) from error
     except OSError as error:
-        raise UnavailableError(
+        raise errors.UnavailableError(
             f"{str(directory)!r} cannot be used: {error}.",
             remedy="Use a directory that can be read and written.",
         ) from error
     if is_foreign:
-        raise NotEmptyError(
+        raise errors.NotEmptyError(
             f"{directory} is not empty and is not a lake.",
             remedy="Use a new or empty directory, or an existing lake.",
         )
     if is_lost:
-        raise DamagedError(
+        raise errors.DamagedError(
             f"The catalog's database {database} is empty, but there are tables beside it.",
             remedy="Move it away and restore a backup: `headgate restore`.",
         )
@@ -317,7 +310,7 @@ def _root_of(store: CatalogStore, root: str | None, clock: Clock) -> str:
     if known is not None:
         return known
     if root is None:
-        raise InvalidArgumentError(
+        raise errors.InvalidArgumentError(
             "The database contains no lake, and no storage root is configured.",
             remedy="Create a lake: `headgate init ADDRESS --root URL`.",
         )
@@ -333,10 +326,10 @@ def _root_of(store: CatalogStore, root: str | None, clock: Clock) -> str:
 def _filesystem_root(address: str) -> str:
     parts = urlsplit(address)
     if parse_qs(parts.query).get("catalog") != ["filesystem"]:
-        raise InvalidArgumentError(
+        raise errors.InvalidArgumentError(
             f"{locations.shown(address)!r} is not the address of a catalog.", remedy=_ADDRESSES
         )
     try:
         return locations.normalize(address.partition("?")[0])
-    except InvalidArgumentError as error:
-        raise InvalidArgumentError(error.message, remedy=_ADDRESSES) from None
+    except errors.InvalidArgumentError as error:
+        raise errors.InvalidArgumentError(error.message, remedy=_ADDRESSES) from None

@@ -1,7 +1,4 @@
-"""The clock and the source of ids.
-
-All other code receives a `Clock` and `Ids` as arguments, so that tests can replace them.
-"""
+"""The clock and the source of ids, passed as arguments so that tests can replace them."""
 
 from __future__ import annotations
 
@@ -16,15 +13,12 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970, UTC. May jump."""
-        ...
 
     def monotonic(self) -> float:
         """Return seconds of a clock that never goes back."""
-        ...
 
     def sleep(self, seconds: float) -> None:
         """Wait for a number of seconds."""
-        ...
 
 
 class SystemClock:
@@ -45,15 +39,12 @@ class Ids(Protocol):
 
     def random(self) -> uuid.UUID:
         """Return a random UUID, for tables, staged files and data files."""
-        ...
 
     def ordered(self) -> uuid.UUID:
         """Return a UUIDv7, which starts with the time, for transactions."""
-        ...
 
     def secret(self) -> bytes:
         """Return 256 random bits, for tokens."""
-        ...
 
 
 class RandomIds:

@@ -11,10 +11,7 @@ from collections.abc import Sequence
 
 
 class Retry(enum.Enum):
-    """Whether another try can help.
-
-    `after-refresh` means after reading the table again, `same-again` with the same request.
-    """
+    """Whether another try can help: after reading the table again, or with the same request."""
 
     NEVER = "never"
     AFTER_REFRESH = "after-refresh"
@@ -111,18 +108,6 @@ class InvalidCommitError(RefusedError):
         self.violations = tuple(violations)
         listed = "; ".join(str(violation) for violation in self.violations)
         super().__init__(f"The commit to {table} is invalid: {listed}.")
-
-
-class VetoedError(RefusedError):
-    """A policy refused the commit. Spec: AU-06."""
-
-    code = "vetoed"
-    remedy = "Read the policy's reason. The veto is final for this commit."
-
-    def __init__(self, policy: str, reason: str) -> None:
-        self.policy = policy
-        self.reason = reason
-        super().__init__(f"Policy {policy} vetoed the commit: {reason}.")
 
 
 class NotPublishedError(RefusedError):

@@ -128,7 +128,8 @@ class Serving:
                     f"{self.certificate} and {self.key} cannot be used: {error.strerror or error}.",
                     remedy="Use PEM files that belong together, and a key without a passphrase.",
                 ) from error
-        if not _is_loopback(self.bound_address) and not self.auth:
+        address = ipaddress.ip_address(self.bound_address.partition("%")[0])
+        if not address.is_loopback and not self.auth:
             raise InvalidArgumentError(
                 f"{self.host} can be reached from other machines, and no token would be required.",
                 remedy="Add --auth and create tokens with `headgate token create NAME`, or listen "
@@ -314,11 +315,9 @@ def _identity(store: str) -> str | None:
 
 
 def _check_identity(store: str, identity: str | None) -> None:
-    """Raise if the database is not the one that the server started with.
-
-    A worker may start after the file was replaced by an older copy, which lacks acknowledged
-    commits.
-    """
+    """Raise if the database is not the one that the server started with."""
+    # A worker may start after the file was replaced by an older copy, which lacks acknowledged
+    # commits.
     if identity is not None and _identity(store) != identity:
         raise DamagedError(
             f"{database_file(store)} was deleted or replaced while it was served.",
@@ -356,10 +355,6 @@ def _exit(settings: Settings) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     SystemClock().sleep(settings.stop_ms / 1000)
     os._exit(1)
-
-
-def _is_loopback(address: str) -> bool:
-    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
 class JSONFormatter(logging.Formatter):

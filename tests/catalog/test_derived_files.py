@@ -27,7 +27,7 @@ from headgate.protocol.paths import (
     PublishedCommit,
 )
 from headgate.storage import locations
-from headgate.table.checkpoint_writer import Form, write_checkpoint
+from headgate.table.checkpoint_writer import CheckpointForm, write_checkpoint
 from headgate.table.log_files import DeltaLog
 from headgate.table.snapshot_loader import load
 from tests.catalog.conftest import House
@@ -76,7 +76,7 @@ def checkpoint(
     house: House,
     table_id: TableId,
     version: int,
-    form: Form = Form.CLASSIC,
+    form: CheckpointForm = CheckpointForm.CLASSIC,
     *,
     is_reported: bool = True,
 ) -> KnownFile:
@@ -110,10 +110,15 @@ def number_of_files(house: House, table_id: TableId, version: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("form", "harm"), [(Form.CLASSIC, Path.unlink), (Form.V2, cut), (Form.V2_JSON, empty)]
+    ("form", "harm"),
+    [
+        (CheckpointForm.CLASSIC, Path.unlink),
+        (CheckpointForm.V2, cut),
+        (CheckpointForm.V2_JSON, empty),
+    ],
 )
 def test_a_damaged_checkpoint_is_found_and_forgotten_by_a_repair(
-    lake: House, form: Form, harm: Harm
+    lake: House, form: CheckpointForm, harm: Harm
 ) -> None:
     table_id = published_table(lake)
     older = checkpoint(lake, table_id, 2)
@@ -143,9 +148,9 @@ def test_a_damaged_checkpoint_is_found_and_forgotten_by_a_repair(
 
 
 @HARMS
-@pytest.mark.parametrize("form", [Form.V2, Form.V2_JSON])
+@pytest.mark.parametrize("form", [CheckpointForm.V2, CheckpointForm.V2_JSON])
 def test_a_damaged_sidecar_is_damage_to_its_checkpoint(
-    inline_lake: House, form: Form, harm: Harm
+    inline_lake: House, form: CheckpointForm, harm: Harm
 ) -> None:
     table_id = published_table(inline_lake)
     head = checkpoint(inline_lake, table_id, 4, form)

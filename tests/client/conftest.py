@@ -22,7 +22,7 @@ from headgate.client import arrow_io
 from headgate.client.remote import RemoteCatalog
 from headgate.client.session import Session
 from headgate.client.table import Table
-from headgate.client.transaction import Change, Operation, Patience
+from headgate.client.transaction import Change, OperationInfo, Patience
 from headgate.clock import Clock, Ids, RandomIds, SystemClock
 from headgate.names import TableName
 from headgate.protocol.actions import TableId
@@ -251,4 +251,4 @@ def appending(table: Table, number: int, copies: int = 1) -> Change:
             base, rows(number), store=base.store, new_id=uuid.uuid4, now_ms=0
         )
     ]
-    return Change(table.id, base, (Way.INLINE, Way.STAGED), tuple(adds), Operation("WRITE"))
+    return Change(table.id, base, (Way.INLINE, Way.STAGED), tuple(adds), OperationInfo("WRITE"))

@@ -17,7 +17,7 @@ from headgate.arguments import When, milliseconds
 from headgate.client.plain_table import PlainTable
 from headgate.client.session import Session
 from headgate.client.table import Table
-from headgate.client.transaction import Change, Operation
+from headgate.client.transaction import Change, OperationInfo
 from headgate.errors import (
     ConflictError,
     InTheFutureError,
@@ -386,7 +386,7 @@ class TestProperties:
             replaced(base.metadata, unknown={"owner": {"name": "ops"}}),
             replaced(base.protocol, unknown={"minVacuumVersion": 9}),
         )
-        mine._commit(Change(mine.id, base, mine._ways, strange, Operation("UPGRADE PROTOCOL")))
+        mine._commit(Change(mine.id, base, mine._ways, strange, OperationInfo("UPGRADE PROTOCOL")))
         for table in (mine, world.session().table("orders")):
             table.set_properties({"a": 1})
             table.set_properties({"delta.enableDeletionVectors": True})

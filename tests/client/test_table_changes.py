@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.client.table import Table
-from headgate.client.transaction import Operation
+from headgate.client.transaction import OperationInfo
 from headgate.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -489,7 +489,7 @@ class TestRenamingAndDropping:
             configuration=json.dumps({"clusteringColumns": [physical]}),
             removed=False,
         )
-        table.commit(table.snapshot(), [domain], Operation("CLUSTER BY"))
+        table.commit(table.snapshot(), [domain], OperationInfo("CLUSTER BY"))
         assert table.detail().clustering_columns == ("s.x",)
         for path in (("S",), ("s", "x")):
             refused(

@@ -12,7 +12,7 @@ import pytest
 
 from headgate.api.messages import Answer, Proposal, Ratified, Rejected, Resolved, VersionTaken
 from headgate.api.port import Ref
-from headgate.client.transaction import Change, Committer, Operation, Patience
+from headgate.client.transaction import Change, Committer, OperationInfo, Patience
 from headgate.errors import (
     BusyError,
     ConflictError,
@@ -349,14 +349,16 @@ class TestRaces:
             assert answered.size == len(content)
             assert (answered.file_name is None) == (answered.way is Way.INLINE)
 
+    @pytest.mark.parametrize("kept", [slice(0), slice(1), slice(-1, None)])
     def test_winners_the_answer_leaves_out_are_asked_for_and_read_from_the_log(
-        self, world: World
+        self, world: World, kept: slice
     ) -> None:
         class Silent(LosingCatalog):
             def propose(self, proposal: Proposal) -> Ratified | Rejected | VersionTaken:
                 answer = super().propose(proposal)
                 if isinstance(answer, VersionTaken):
-                    return VersionTaken(txn_id=answer.txn_id, latest=answer.latest)
+                    some = {of: commits[kept] for of, commits in answer.winners.items()}
+                    return replaced(answer, winners=some)
                 return answer
 
         other = world.make()
@@ -367,6 +369,7 @@ class TestRaces:
         other.append(rows(11))
         table.append(rows(1))
         assert ids_in(table.to_arrow()) == [1, 10, 11]
+        assert len(data_files(world)) == 3  # it was rebased, and not written a second time
 
     @pytest.mark.parametrize("tries", [1, 5])
     def test_after_too_many_lost_races_nothing_is_committed(
@@ -557,7 +560,7 @@ class TestConflicts:
         table.set_properties({"delta.enableChangeDataFeed": "false"})
         committer = Committer(world.catalog, world.clock, world.ids)
         ways = world.catalog.resolve(table.id).ways
-        change = Change(table.id, base, ways, (), Operation("WRITE"))
+        change = Change(table.id, base, ways, (), OperationInfo("WRITE"))
         with pytest.raises(ConflictError, match="R2"):
             committer.commit([change])
         assert table.snapshot().version == 1

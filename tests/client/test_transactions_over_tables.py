@@ -9,7 +9,7 @@ import pytest
 
 from headgate.client import arrow_io
 from headgate.client.table import Table
-from headgate.client.transaction import Change, Committer, Operation, Patience
+from headgate.client.transaction import Change, Committer, OperationInfo, Patience
 from headgate.errors import (
     ConflictError,
 )
@@ -130,4 +130,4 @@ def balance(cut: Mapping[str, Snapshot]) -> int:
 def removing(table: Table) -> Change:
     base = table.snapshot()
     removes = tuple(RemoveFile(path=file.path, data_change=True) for file in base.files())
-    return Change(table.id, base, (Way.INLINE, Way.STAGED), removes, Operation("DELETE"))
+    return Change(table.id, base, (Way.INLINE, Way.STAGED), removes, OperationInfo("DELETE"))

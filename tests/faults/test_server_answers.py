@@ -16,7 +16,7 @@ from headgate.client.http_connections import Reply
 from headgate.client.remote import RemoteCatalog, RemotePatience
 from headgate.client.session import Session
 from headgate.client.table import Table
-from headgate.client.transaction import Committed, Operation
+from headgate.client.transaction import Committed, OperationInfo
 from headgate.clock import RandomIds
 from headgate.errors import (
     ConflictError,
@@ -419,7 +419,7 @@ def test_a_refusal_that_was_lost_is_the_same_refusal_again(
         table.set_properties({"headgate.test.first": "1"})
         second = replaced(before.metadata, description="second")
         with pytest.raises(ConflictError):
-            stale.commit(before, [second], Operation("SET TBLPROPERTIES"))
+            stale.commit(before, [second], OperationInfo("SET TBLPROPERTIES"))
         assert isinstance(bad.catalog, Remembering)
         proposal = bad.catalog.sent[-1]
         assert isinstance(bad.catalog.propose(proposal), Rejected)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from headgate.http.connection import Limits, Listener
+from headgate.http.connection import HttpListener, Limits
 from tests.kit.conditions import eventually
 
 pytestmark = pytest.mark.slow
@@ -53,7 +53,7 @@ class Server:
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        self.listener = Listener(self._app, self._limits)
+        self.listener = HttpListener(self._app, self._limits)
         server = await self._loop.create_server(self.listener.connect, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
         self._started.set()

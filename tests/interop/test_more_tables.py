@@ -13,7 +13,7 @@ import pytest
 import headgate
 from headgate._connect import init
 from headgate.client.session import Session
-from headgate.client.transaction import Operation
+from headgate.client.transaction import OperationInfo
 from headgate.protocol import deletion_vectors
 from headgate.protocol.actions import removals
 from headgate.protocol.commit.conflicts import Scan
@@ -117,7 +117,7 @@ def delete_by_vector(session: Session, *positions: int, stored: bool) -> None:
     table.commit(
         base,
         [*removals([file], 0), replaced(file, deletion_vector=vector, stats=stats)],
-        Operation("DELETE"),
+        OperationInfo("DELETE"),
         [Scan(table_id=table.id, version=base.version)],
     )
 

@@ -28,7 +28,7 @@ from headgate.protocol.log.checksums import VersionChecksum
 from headgate.protocol.log.known_files import KnownFile
 from headgate.protocol.paths import PublishedCommit, StagedCommit
 from headgate.storage.object_store import ObjectStore
-from headgate.table.checkpoint_writer import Form, write_checkpoint
+from headgate.table.checkpoint_writer import CheckpointForm, write_checkpoint
 from headgate.table.snapshot import Snapshot
 from headgate.table.snapshot_loader import load
 
@@ -96,7 +96,9 @@ class FakeCatalog:
         if forget:
             self.listed_from = max(self.listed_from, last + 1)
 
-    def checkpoint_at(self, version: int, form: Form = Form.CLASSIC) -> KnownFile:
+    def checkpoint_at(
+        self, version: int, form: CheckpointForm = CheckpointForm.CLASSIC
+    ) -> KnownFile:
         snapshot = self.load(version=Version(version))
         uuids = iter(UUID(int=version * 1000 + n + 1) for n in range(100))
         return write_checkpoint(

@@ -13,7 +13,7 @@ from headgate.client.plain_table import PlainTable
 from headgate.client.session import Session
 from headgate.client.table import Table
 from headgate.client.table_definition import TableDefinition
-from headgate.client.transaction import Operation
+from headgate.client.transaction import OperationInfo
 from headgate.protocol.expressions.schema_text import parse_schema
 from headgate.settings import Settings
 from headgate.storage import locations
@@ -37,7 +37,7 @@ SAMPLES: Mapping[str, object] = {
     "columns": "more long",
     "column": "id",
     "condition": "id > 0",
-    "operation": Operation("WRITE"),
+    "operation": OperationInfo("WRITE"),
     "actions": (),
     "address": "other",
     "path": "t",

@@ -17,7 +17,7 @@ from headgate._connect import embedded_catalog
 from headgate.api.port import ManagingCatalog
 from headgate.client.session import Session
 from headgate.client.table import Table
-from headgate.client.transaction import Committed, Operation
+from headgate.client.transaction import Committed, OperationInfo
 from headgate.clock import RandomIds, SystemClock
 from headgate.protocol.actions import Action, AddFile
 from headgate.settings import Settings
@@ -222,7 +222,7 @@ def put_file(
 
 
 def commit(table: Table, *actions: Action) -> Committed:
-    return table.commit(table.snapshot(), actions, Operation("WRITE", {"mode": "Append"}))
+    return table.commit(table.snapshot(), actions, OperationInfo("WRITE", {"mode": "Append"}))
 
 
 def local(table: Table) -> Path:

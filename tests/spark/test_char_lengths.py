@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from headgate.client.table import Table
-from headgate.client.transaction import Operation
+from headgate.client.transaction import OperationInfo
 from headgate.errors import InvalidDataError
 from headgate.protocol.encoding import replaced
 from headgate.protocol.expressions.char_lengths import DECLARED
@@ -34,7 +34,7 @@ def made(water: Water, **spelled: str) -> Table:
         for f in base.schema.fields
     )
     metadata = replaced(base.metadata, schema_string=to_json(StructType(fields)))
-    table.commit(base, [metadata], Operation("CREATE TABLE"))
+    table.commit(base, [metadata], OperationInfo("CREATE TABLE"))
     return table
 
 

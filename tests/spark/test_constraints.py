@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from headgate.client.table import Table
-from headgate.client.transaction import Operation
+from headgate.client.transaction import OperationInfo
 from headgate.errors import (
     HeadgateError,
     InvalidArgumentError,
@@ -125,7 +125,7 @@ def test_rows_that_were_there_before_a_rule_are_carried_along_unchecked(water: W
         configuration={**base.metadata.configuration, "delta.constraints.late": "id > 1"},
     )
     protocol = features.upgraded(base.protocol, "checkConstraints")
-    table.commit(base, [protocol, ruled], Operation("ADD CONSTRAINT"))
+    table.commit(base, [protocol, ruled], OperationInfo("ADD CONSTRAINT"))
     water.lake.update("t", {"v": "'b'"}, "id = 3")
     assert water.rows() == [(0, "a"), (1, "a"), (2, "a"), (3, "b")]
     with pytest.raises(InvalidDataError, match="late"):
@@ -175,7 +175,7 @@ def test_a_table_with_an_identity_column_takes_no_rows_and_loses_some(water: Wat
     )
     metadata = replaced(base.metadata, schema_string=to_json(StructType(fields)))
     protocol = features.upgraded(base.protocol, "identityColumns")
-    table.commit(base, [protocol, metadata], Operation("ADD COLUMNS"))
+    table.commit(base, [protocol, metadata], OperationInfo("ADD COLUMNS"))
     for query in ("SELECT 1 id, 'a' v", "SELECT 1 id, 'a' v, 1L number"):
         with pytest.raises(UnsupportedFeatureError, match="identityColumns"):
             water.lake.append("t", water.frame(query))
@@ -214,7 +214,9 @@ def test_a_rule_that_spark_cannot_read_is_told_and_nothing_stays(water: Water) -
     odd = {**base.metadata.configuration, "delta.constraints.odd": "no_such_function(id) > 1"}
     protocol = features.upgraded(base.protocol, "checkConstraints")
     table.commit(
-        base, [protocol, replaced(base.metadata, configuration=odd)], Operation("ADD CONSTRAINT")
+        base,
+        [protocol, replaced(base.metadata, configuration=odd)],
+        OperationInfo("ADD CONSTRAINT"),
     )
     with pytest.raises(HeadgateError, match="no_such_function"):
         water.lake.append("t", water.frame("SELECT 1 id"))

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.errors import UnsupportedFeatureError
 from headgate.spark.merge import Clause, Do, When
-from headgate.spark.types import helper_column
+from headgate.spark.schema_conversion import helper_column
 from tests.spark.conftest import Water
 
 # Names that stand for something to Spark, or look like ours.

@@ -13,7 +13,7 @@ from pyspark.sql.types import VariantType
 from headgate.protocol.actions import Version
 from headgate.protocol.schema.types import StructType
 from headgate.spark import scan
-from headgate.spark.types import spark_schema
+from headgate.spark.schema_conversion import spark_schema
 from headgate.table.snapshot_loader import load_path
 from tests.table.test_delta_spark_tables import (
     Kept,

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headgate.client.transaction import Operation
+from headgate.client.transaction import OperationInfo
 from headgate.errors import (
     InvalidArgumentError,
     InvalidDataError,
@@ -510,7 +510,7 @@ def test_a_table_of_partition_columns_alone_is_left_to_arrow(water: Water) -> No
     target = water.lake._engine.statement("t").target()
     alone = replace(target, metadata=replaced(target.metadata, partition_columns=("p", "q")))
     with pytest.raises(UnsupportedFeatureError, match=r"table\.append"):
-        write.stage(water.frame("SELECT 1 p, 'x' q"), alone, write.Staging("folder", 0))
+        write.conformed_to(water.frame("SELECT 1 p, 'x' q"), alone)
     assert listed(table) == []
 
 
@@ -523,6 +523,6 @@ def test_what_was_written_goes_when_the_proposal_is_refused(water: Water, tmp_pa
         assert listed(table) == [added[0].path]
         table.add_columns("more int")
         with pytest.raises(Exception, match="conflict"):
-            statement.commit(added, Operation("WRITE", {"mode": "Append"}))
+            statement.commit(added, OperationInfo("WRITE", {"mode": "Append"}))
     assert listed(table) == []
     assert water.session.table("t").version == 1

@@ -7,16 +7,11 @@ from headgate.sql.script import parse
 from headgate.sql.statements import (
     Assignment,
     Delete,
+    Do,
     Insert,
     Into,
-    MergeCase,
     MergeClause,
-    MergeDelete,
-    MergeInsert,
-    MergeInsertAll,
     MergeInto,
-    MergeUpdate,
-    MergeUpdateAll,
     Name,
     Overwrite,
     PartitionValue,
@@ -26,6 +21,7 @@ from headgate.sql.statements import (
     Update,
     Values,
     VersionAsOf,
+    When,
 )
 
 
@@ -188,43 +184,31 @@ def test_a_merge_keeps_its_clauses_in_order() -> None:
             at(text, "x.id = y.id AND CASE WHEN x.b THEN true END"),
             (
                 MergeClause(
-                    MergeCase.MATCHED,
+                    When.MATCHED,
                     at(text, "x.v = CASE WHEN y.v THEN 2 END"),
-                    MergeUpdate(
-                        (
-                            Assignment(
-                                Name(("v",), Piece("v", text.index("v = y.v,"))),
-                                Piece("y.v", text.index("y.v, x.w")),
-                            ),
-                            Assignment(name(text, "x.w"), at(text, "1 + 1")),
-                        )
-                    ),
+                    Do.UPDATE,
+                    (Name(("v",), Piece("v", text.index("v = y.v,"))), name(text, "x.w")),
+                    (Piece("y.v", text.index("y.v, x.w")), at(text, "1 + 1")),
                 ),
-                MergeClause(MergeCase.MATCHED, at(text, "y.gone"), MergeDelete()),
-                MergeClause(MergeCase.MATCHED, None, MergeUpdateAll()),
+                MergeClause(When.MATCHED, at(text, "y.gone"), Do.DELETE),
+                MergeClause(When.MATCHED, None, Do.UPDATE),
                 MergeClause(
-                    MergeCase.NOT_MATCHED,
+                    When.NOT_MATCHED,
                     at(text, "y.v > 0"),
-                    MergeInsert(
-                        (
-                            Name(("id",), Piece("id", text.index("(id,") + 1)),
-                            Name(("v",), Piece("v", text.index(", v)") + 2)),
-                        ),
-                        (at(text, "y.id", 1), at(text, "f(y.v, 2)")),
+                    Do.INSERT,
+                    (
+                        Name(("id",), Piece("id", text.index("(id,") + 1)),
+                        Name(("v",), Piece("v", text.index(", v)") + 2)),
                     ),
+                    (at(text, "y.id", 1), at(text, "f(y.v, 2)")),
                 ),
-                MergeClause(MergeCase.NOT_MATCHED, None, MergeInsertAll()),
+                MergeClause(When.NOT_MATCHED, None, Do.INSERT),
                 MergeClause(
-                    MergeCase.NOT_MATCHED_BY_SOURCE,
+                    When.NOT_MATCHED_BY_SOURCE,
                     None,
-                    MergeUpdate(
-                        (
-                            Assignment(
-                                Name(("v",), Piece("v", text.index("v = 0"))),
-                                Piece("0", len(text) - 1),
-                            ),
-                        )
-                    ),
+                    Do.UPDATE,
+                    (Name(("v",), Piece("v", text.index("v = 0"))),),
+                    (Piece("0", len(text) - 1),),
                 ),
             ),
             evolves_schema=True,

@@ -20,7 +20,7 @@ from headgate.protocol.actions import (
 from headgate.protocol.log.known_files import KnownFile
 from headgate.protocol.paths import LOG, PublishedCommit
 from headgate.storage.object_store import ObjectStore
-from headgate.table.checkpoint_writer import Form, write_checkpoint
+from headgate.table.checkpoint_writer import CheckpointForm, write_checkpoint
 from headgate.table.snapshot import Snapshot
 from headgate.table.snapshot_loader import load_path
 
@@ -135,7 +135,10 @@ def by_path(store: ObjectStore, **how: object) -> Snapshot:
 
 
 def written(
-    store: ObjectStore, snapshot: Snapshot, form: Form | None = None, now_ms: int = 2 * WEEK
+    store: ObjectStore,
+    snapshot: Snapshot,
+    form: CheckpointForm | None = None,
+    now_ms: int = 2 * WEEK,
 ) -> KnownFile:
     return write_checkpoint(
         store,

@@ -16,7 +16,7 @@ from headgate.protocol.commit.content import Way
 from headgate.protocol.paths import PublishedCommit
 from headgate.storage.memory import MemoryStore
 from headgate.storage.object_store import ObjectStore
-from headgate.table.checkpoint_writer import Form, write_checkpoint
+from headgate.table.checkpoint_writer import CheckpointForm, write_checkpoint
 from headgate.table.snapshot import Snapshot
 from headgate.table.snapshot_loader import load_path
 from tests.kit.fake_catalog import ID, LOCATION, FakeCatalog
@@ -125,7 +125,9 @@ def plain_appended(count: int) -> MemoryStore:
     return plain_store(*((add(f"f{n}", n),) for n in range(1, count + 1)))
 
 
-def checkpointed(store: ObjectStore, version: int, form: Form = Form.CLASSIC) -> None:
+def checkpointed(
+    store: ObjectStore, version: int, form: CheckpointForm = CheckpointForm.CLASSIC
+) -> None:
     state = by_path(store, version=Version(version)).state
     uuids = iter(UUID(int=version * 1000 + n + 1) for n in range(100))
     write_checkpoint(store, state, table="t", now_ms=0, new_uuid=lambda: next(uuids), form=form)

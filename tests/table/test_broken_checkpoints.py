@@ -9,7 +9,7 @@ from headgate.protocol.log.known_files import KnownFile
 from headgate.protocol.log.segment import CheckpointFiles
 from headgate.protocol.paths import LOG, SIDECARS, ClassicCheckpoint, PublishedCommit
 from headgate.storage.memory import MemoryStore
-from headgate.table.checkpoint_writer import Form
+from headgate.table.checkpoint_writer import CheckpointForm
 from headgate.table.checkpoints import UnusableError, read_checkpoint
 from tests.kit import shows
 from tests.kit.fake_catalog import FakeCatalog
@@ -24,7 +24,7 @@ from tests.table.checkpoint_cases import (
 from tests.table.snapshot_cases import MANAGED, add, f, paths
 
 
-def broken(form: Form, how: str, store: MemoryStore, file: KnownFile) -> None:
+def broken(form: CheckpointForm, how: str, store: MemoryStore, file: KnownFile) -> None:
     path = file.paths[0]
     good = store.get(path)
     match how:
@@ -55,12 +55,16 @@ BREAKS = ["gone", "empty", "truncated", "garbage", "other"]
 @shows("FP15")
 @pytest.mark.parametrize(
     ("form", "how"),
-    [(form, how) for form in Form for how in BREAKS]
-    + [(form, how) for form in (Form.V2, Form.V2_JSON) for how in ("sidecar gone", "sidecar torn")],
+    [(form, how) for form in CheckpointForm for how in BREAKS]
+    + [
+        (form, how)
+        for form in (CheckpointForm.V2, CheckpointForm.V2_JSON)
+        for how in ("sidecar gone", "sidecar torn")
+    ],
 )
 @pytest.mark.parametrize("is_known", [True, False])
 def test_a_broken_checkpoint_is_passed_over_for_an_older_one(
-    form: Form, how: str, is_known: bool
+    form: CheckpointForm, how: str, is_known: bool
 ) -> None:
     inner = MemoryStore()
     catalog = FakeCatalog(inner)
@@ -87,7 +91,7 @@ def test_a_broken_checkpoint_is_passed_over_for_an_older_one(
 def test_a_multi_part_checkpoint_is_read_with_all_its_parts_and_not_without() -> None:
     store = MemoryStore()
     snapshot = table_of(store)
-    written(store, snapshot, Form.CLASSIC)
+    written(store, snapshot, CheckpointForm.CLASSIC)
     single = store.get(ClassicCheckpoint(Version(3)).path)
     table = pq.read_table(pa.BufferReader(single))
     store.delete(ClassicCheckpoint(Version(3)).path)

@@ -48,7 +48,12 @@ from headgate.storage.local import LocalStore
 from headgate.storage.memory import MemoryStore
 from headgate.storage.object_store import ObjectStore
 from headgate.table import checkpoints, file_columns
-from headgate.table.checkpoint_writer import Form, form_for, write_checkpoint, write_checksum
+from headgate.table.checkpoint_writer import (
+    CheckpointForm,
+    form_for,
+    write_checkpoint,
+    write_checksum,
+)
 from headgate.table.log_files import DeltaLog, log_files
 from tests.kit import req, shows
 from tests.kit.faulty_stores import CountingStore
@@ -74,8 +79,8 @@ FILE_ACTIONS = ("add", "remove")
 # Written and read back
 
 
-@pytest.mark.parametrize("form", Form)
-def test_a_checkpoint_holds_the_whole_state(form: Form) -> None:
+@pytest.mark.parametrize("form", CheckpointForm)
+def test_a_checkpoint_holds_the_whole_state(form: CheckpointForm) -> None:
     store = MemoryStore()
     snapshot = table_of(store)
     file = written(store, snapshot, form)
@@ -89,8 +94,8 @@ def test_a_checkpoint_holds_the_whole_state(form: Form) -> None:
     assert again.set_transactions["stream"].version == 8
 
 
-@pytest.mark.parametrize("form", Form)
-def test_tombstones_are_kept_for_as_long_as_the_table_says(form: Form) -> None:
+@pytest.mark.parametrize("form", CheckpointForm)
+def test_tombstones_are_kept_for_as_long_as_the_table_says(form: CheckpointForm) -> None:
     store = MemoryStore()
     snapshot = table_of(store)
     written(store, snapshot, form, now_ms=WEEK + 1_000)
@@ -110,9 +115,9 @@ def test_tombstones_are_kept_for_as_long_as_the_table_says(form: Form) -> None:
         (2 * WEEK + 1_000, ["b%20c.parquet"]),
     ],
 )
-@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("form", CheckpointForm)
 def test_a_checkpoint_on_a_checkpoint_carries_on_what_is_not_too_old(
-    form: Form, now_ms: int, kept: list[str]
+    form: CheckpointForm, now_ms: int, kept: list[str]
 ) -> None:
     store = MemoryStore()
     written(store, table_of(store, COMMITS[:3]), form, now_ms=WEEK)
@@ -127,7 +132,7 @@ def test_a_checkpoint_on_a_checkpoint_carries_on_what_is_not_too_old(
 
 
 def test_an_empty_table_has_a_checkpoint_too() -> None:
-    for form in Form:
+    for form in CheckpointForm:
         store = MemoryStore()
         written(store, table_of(store, COMMITS[:1]), form)
         without_commits(store)
@@ -156,7 +161,7 @@ def test_files_lie_in_sidecars_of_bounded_size() -> None:
     store = MemoryStore()
     first: list[Action] = [PROTOCOL, METADATA]
     snapshot = table_of(store, [first, [add(f"f{n}") for n in range(5)]])
-    written(store, snapshot, Form.V2)
+    written(store, snapshot, CheckpointForm.V2)
     sidecars = list(store.list(SIDECARS))
     assert len(sidecars) == 3
     assert paths(by_path(store)) == f(*range(5))
@@ -164,7 +169,7 @@ def test_files_lie_in_sidecars_of_bounded_size() -> None:
 
 def test_statistics_of_a_sidecar_that_was_replaced_meanwhile_are_refused() -> None:
     store = MemoryStore()
-    written(store, table_of(store), Form.V2)
+    written(store, table_of(store), CheckpointForm.V2)
     without_commits(store)
     for is_longest in (True, False):
         snapshot = by_path(store)
@@ -185,7 +190,7 @@ def test_statistics_of_a_sidecar_that_was_replaced_meanwhile_are_refused() -> No
 def test_a_sidecar_may_be_named_with_its_path_and_encoded() -> None:
     store = MemoryStore()
     snapshot = table_of(store)
-    head = written(store, snapshot, Form.V2_JSON).paths[0]
+    head = written(store, snapshot, CheckpointForm.V2_JSON).paths[0]
     without_commits(store)
     first = min(item.path for item in store.list(SIDECARS))
     name = first.rpartition("/")[2]
@@ -199,14 +204,14 @@ def test_a_sidecar_may_be_named_with_its_path_and_encoded() -> None:
 
 def test_the_form_follows_the_tables_policy() -> None:
     v2 = Metadata(id="t", schema_string="", configuration={"delta.checkpointPolicy": "v2"})
-    assert form_for(PROTOCOL, METADATA) is Form.CLASSIC
-    assert form_for(PROTOCOL, v2) is Form.V2
+    assert form_for(PROTOCOL, METADATA) is CheckpointForm.CLASSIC
+    assert form_for(PROTOCOL, v2) is CheckpointForm.V2
     plain = Protocol(min_reader_version=1, min_writer_version=2)
-    assert form_for(plain, v2) is Form.CLASSIC
+    assert form_for(plain, v2) is CheckpointForm.CLASSIC
     store = MemoryStore()
     snapshot = table_of(store, [[plain, METADATA]])
     with pytest.raises(UnsupportedFeatureError, match="v2Checkpoint"):
-        written(store, snapshot, Form.V2)
+        written(store, snapshot, CheckpointForm.V2)
     assert newest(store) is None
 
 
@@ -219,8 +224,8 @@ def newest(store: ObjectStore) -> CheckpointFiles | None:
 
 @req("CM-27")
 @shows("FX7")
-@pytest.mark.parametrize("form", Form)
-def test_an_unpublished_version_gets_no_checkpoint_of_any_kind(form: Form) -> None:
+@pytest.mark.parametrize("form", CheckpointForm)
+def test_an_unpublished_version_gets_no_checkpoint_of_any_kind(form: CheckpointForm) -> None:
     catalog = appended(3)
     catalog.publish(2)
     snapshot = catalog.load()
@@ -235,8 +240,10 @@ def test_an_unpublished_version_gets_no_checkpoint_of_any_kind(form: Form) -> No
 
 
 @shows("FP13")
-@pytest.mark.parametrize("form", Form)
-def test_a_version_whose_protocol_has_a_feature_unknown_here_gets_no_checkpoint(form: Form) -> None:
+@pytest.mark.parametrize("form", CheckpointForm)
+def test_a_version_whose_protocol_has_a_feature_unknown_here_gets_no_checkpoint(
+    form: CheckpointForm,
+) -> None:
     # Readers need not know it, so the version can be read; what its own actions say cannot be kept.
     known = PROTOCOL.writer_features or []
     tomorrow = msgspec.structs.replace(PROTOCOL, writer_features=[*known, "timeMachine"])
@@ -279,7 +286,7 @@ def test_the_hint_names_the_newest_checkpoint_and_never_goes_back() -> None:
     store = MemoryStore()
     written(store, table_of(store, COMMITS[:3]))
     snapshot = table_of(store)
-    written(store, snapshot, Form.V2)
+    written(store, snapshot, CheckpointForm.V2)
     assert DeltaLog(store).last_checkpoint() == Version(3)
     hint = json.loads(store.get(LAST_CHECKPOINT))
     assert (hint["version"], hint["numOfAddFiles"]) == (3, 2)
@@ -287,7 +294,7 @@ def test_the_hint_names_the_newest_checkpoint_and_never_goes_back() -> None:
     written(store, by_path(store, version=Version(1)))
     assert DeltaLog(store).last_checkpoint() == Version(3)
     store.put(LAST_CHECKPOINT, b'{"version":3}')
-    written(store, snapshot, Form.V2)
+    written(store, snapshot, CheckpointForm.V2)
     assert json.loads(store.get(LAST_CHECKPOINT)).keys() == hint.keys()
 
 
@@ -304,12 +311,12 @@ POINTS = [
     [
         (point, form)
         for point in POINTS
-        for form in Form
-        if point != "checkpoint.after_part" or form is not Form.CLASSIC  # it has no parts
+        for form in CheckpointForm
+        if point != "checkpoint.after_part" or form is not CheckpointForm.CLASSIC  # it has no parts
     ],
 )
 def test_whoever_dies_while_writing_leaves_a_table_that_reads_the_same(
-    point: str, form: Form
+    point: str, form: CheckpointForm
 ) -> None:
     store = MemoryStore()
     snapshot = table_of(store)
@@ -495,11 +502,11 @@ def plain_table(root: Path, *, v2: bool) -> LocalStore:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("form", CheckpointForm)
 def test_deltalake_and_duckdb_read_our_checkpoint(
-    form: Form, tmp_path: Path, duck: duckdb.DuckDBPyConnection
+    form: CheckpointForm, tmp_path: Path, duck: duckdb.DuckDBPyConnection
 ) -> None:
-    store = plain_table(tmp_path, v2=form is not Form.CLASSIC)
+    store = plain_table(tmp_path, v2=form is not CheckpointForm.CLASSIC)
     snapshot = by_path(store)
     written(store, snapshot, form, now_ms=WEEK * 3000)
     without_commits(store)
@@ -512,7 +519,9 @@ def test_deltalake_and_duckdb_read_our_checkpoint(
     table = DeltaTable(tmp_path)
     assert table.version() == 22
     assert len(table.file_uris()) == 16
-    if form is Form.CLASSIC:  # it loads V2 checkpoints, but refuses to scan under their feature
+    if (
+        form is CheckpointForm.CLASSIC
+    ):  # it loads V2 checkpoints, but refuses to scan under their feature
         assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == sorted(ids)
     found = duck.execute(f"SELECT id, day FROM delta_scan('{tmp_path}') ORDER BY id").fetchall()
     assert [number for number, _ in found] == sorted(ids)
@@ -528,8 +537,10 @@ def spelled_add(path: str) -> AddFile:
     )
 
 
-@pytest.mark.parametrize("form", list(Form))
-def test_a_file_of_a_checkpoint_is_removed_however_the_remove_spells_it(form: Form) -> None:
+@pytest.mark.parametrize("form", list(CheckpointForm))
+def test_a_file_of_a_checkpoint_is_removed_however_the_remove_spells_it(
+    form: CheckpointForm,
+) -> None:
     store = MemoryStore()
     spelled = ["/a%20b/x", "s3a://bucket/x", "p=1%3A2/x", "plain"]
     removed = ["file:/a b/x", "s3://bucket//x", "p=1:2/x", "plain"]
@@ -551,8 +562,10 @@ def test_a_file_of_a_checkpoint_is_removed_however_the_remove_spells_it(form: Fo
     assert kept == set(removed)  # as they were written
 
 
-@pytest.mark.parametrize("form", list(Form))
-def test_a_tombstone_goes_when_its_file_is_added_again_however_that_spells_it(form: Form) -> None:
+@pytest.mark.parametrize("form", list(CheckpointForm))
+def test_a_tombstone_goes_when_its_file_is_added_again_however_that_spells_it(
+    form: CheckpointForm,
+) -> None:
     store = MemoryStore()
     gone = RemoveFile(path="/a%20b/x", data_change=True, deletion_timestamp=2 * WEEK)
     snapshot = table_of(store, [*COMMITS, [gone]])

@@ -28,7 +28,7 @@ from headgate.protocol.log.replay import contradiction
 from headgate.protocol.paths import ClassicCheckpoint, Compaction, PublishedCommit
 from headgate.storage.memory import MemoryStore
 from headgate.storage.object_store import ObjectStore
-from headgate.table.checkpoint_writer import Form
+from headgate.table.checkpoint_writer import CheckpointForm
 from tests.kit import req
 from tests.kit.fake_catalog import ID, LOCATION
 from tests.table.snapshot_cases import (
@@ -241,8 +241,10 @@ def test_a_table_that_became_managed_is_refused_by_path_though_its_log_is_damage
 # Damaged checkpoints
 
 
-@pytest.mark.parametrize("form", [Form.CLASSIC, Form.V2, Form.V2_JSON])
-def test_a_damaged_checkpoint_is_named_with_table_version_and_file(form: Form) -> None:
+@pytest.mark.parametrize(
+    "form", [CheckpointForm.CLASSIC, CheckpointForm.V2, CheckpointForm.V2_JSON]
+)
+def test_a_damaged_checkpoint_is_named_with_table_version_and_file(form: CheckpointForm) -> None:
     v2 = Protocol(
         min_reader_version=3,
         min_writer_version=7,
@@ -254,7 +256,7 @@ def test_a_damaged_checkpoint_is_named_with_table_version_and_file(form: Form) -
     for version in range(4):
         store.delete(commit(version))
     for item in list(store.list("_delta_log", recursive=True)):
-        is_head = ".checkpoint." in item.path and form is Form.CLASSIC
+        is_head = ".checkpoint." in item.path and form is CheckpointForm.CLASSIC
         if is_head or "_sidecars/" in item.path:
             damaged = item.path
             store.put(damaged, store.get(damaged)[:-20])

@@ -7,7 +7,7 @@ from headgate.protocol.actions import encode as encoded
 from headgate.protocol.commit.content import Way
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.storage.memory import MemoryStore
-from headgate.table.checkpoint_writer import Form
+from headgate.table.checkpoint_writer import CheckpointForm
 from headgate.table.snapshot_loader import load
 from tests.kit import req, shows
 from tests.kit.fake_catalog import ID, FakeCatalog
@@ -105,8 +105,10 @@ def test_a_snapshot_left_far_behind_goes_on_from_a_checkpoint() -> None:
     assert paths(catalog.load(base=snapshot)) == f(*range(1, 151))
 
 
-@pytest.mark.parametrize("form", Form)
-def test_files_of_a_checkpoint_are_removed_and_repeated_by_later_commits(form: Form) -> None:
+@pytest.mark.parametrize("form", CheckpointForm)
+def test_files_of_a_checkpoint_are_removed_and_repeated_by_later_commits(
+    form: CheckpointForm,
+) -> None:
     catalog = appended(30)
     catalog.publish()
     catalog.checkpoint = catalog.checkpoint_at(30, form)

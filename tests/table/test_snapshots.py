@@ -43,7 +43,7 @@ from headgate.protocol.paths import (
 )
 from headgate.storage.local import LocalStore
 from headgate.storage.memory import MemoryStore
-from headgate.table.checkpoint_writer import Form
+from headgate.table.checkpoint_writer import CheckpointForm
 from headgate.table.snapshot_cache import SnapshotCache
 from tests.kit import req, shows
 from tests.kit.fake_catalog import ID, LOCATION, FakeCatalog, content
@@ -463,7 +463,7 @@ def test_no_result_depends_on_the_order_of_a_listing(seed: int) -> None:
     catalog = appended(80)
     catalog.publish()
     catalog.checkpoint_at(30)
-    catalog.checkpoint_at(70, Form.V2)
+    catalog.checkpoint_at(70, CheckpointForm.V2)
     shuffling = ShufflingStore(catalog.store, seed)
     assert paths(catalog.load(store=shuffling)) == f(*range(1, 81))
 
@@ -598,8 +598,12 @@ def stats(low: int, high: int) -> str:
     )
 
 
-@pytest.mark.parametrize("checkpoint", [None, Form.CLASSIC, Form.V2, Form.V2_JSON])
-def test_files_are_pruned_by_partition_values_and_statistics(checkpoint: Form | None) -> None:
+@pytest.mark.parametrize(
+    "checkpoint", [None, CheckpointForm.CLASSIC, CheckpointForm.V2, CheckpointForm.V2_JSON]
+)
+def test_files_are_pruned_by_partition_values_and_statistics(
+    checkpoint: CheckpointForm | None,
+) -> None:
     catalog = catalog_of(
         (add("a", day="mon", stats=stats(1, 5)), add("b", day="mon", stats=stats(6, 9))),
         (add("c", day="tue", stats=stats(1, 5)), add("d", day=None, stats=stats(1, 5))),
@@ -690,7 +694,7 @@ def test_every_version_of_a_random_log_equals_replay_by_hand(
     if published >= 0:
         catalog.publish(published)
         for version in data.draw(st.sets(st.integers(0, published), max_size=3)):
-            file = catalog.checkpoint_at(version, data.draw(st.sampled_from(Form)))
+            file = catalog.checkpoint_at(version, data.draw(st.sampled_from(CheckpointForm)))
             if data.draw(st.booleans()):
                 catalog.checkpoint = file
         for first in data.draw(st.sets(st.integers(1, max(1, published)), max_size=2)):

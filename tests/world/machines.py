@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 from headgate.api.messages import Part, Proposal
 from headgate.catalog.service import Catalog
 from headgate.client import maintenance
-from headgate.client.transaction import Change, Committer, Operation, Patience
+from headgate.client.transaction import Change, Committer, OperationInfo, Patience
 from headgate.errors import (
     ConflictError,
     InTheFutureError,
@@ -331,7 +331,7 @@ class Machine(RuleBasedStateMachine):
             base=base,
             ways=self.ways,
             actions=tuple(actions),
-            operation=Operation("WRITE"),
+            operation=OperationInfo("WRITE"),
             scans=(scan,) if reads else (),
         )
         patience = Patience(inline_bytes=0 if is_staged else 1 << 20, tries=5)

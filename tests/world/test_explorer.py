@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 
 from headgate.api.messages import Part, Proposal
-from headgate.client.transaction import Change, Committer, Operation
+from headgate.client.transaction import Change, Committer, OperationInfo
 from headgate.errors import ConflictError
 from headgate.names import TableName
 from headgate.protocol.actions import TableId, TxnId, Version
@@ -69,7 +69,7 @@ def writer(name: str, tables: Sequence[TableId], way: Way) -> Callable[[Process]
                 base=base,
                 ways=(way,),
                 actions=(add(f"{name}.parquet"),),
-                operation=Operation("WRITE"),
+                operation=OperationInfo("WRITE"),
             )
             for table_id, base in zip(tables, bases, strict=True)
         ]

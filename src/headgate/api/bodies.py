@@ -1,7 +1,4 @@
-"""Request and response bodies of the native API, beside the messages of `api.messages`.
-
-Names are those of the specification, in camel case; bytes are base64.
-"""
+"""Bodies of the native API, beside `api.messages`: names in camel case, bytes as base64."""
 
 from __future__ import annotations
 
@@ -14,17 +11,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from headgate.api import messages
 from headgate.api.events import Event
-from headgate.api.messages import (
-    Finding,
-    Message,
-    Part,
-    Proposal,
-    RatifiedCommit,
-    Resolved,
-    TableEntry,
-    TimelineEntry,
-)
 from headgate.api.status import ListenerEntry, LocationEntry
 from headgate.errors import MalformedError
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
@@ -42,7 +30,7 @@ _DIGITS = len(str(-(1 << 63)))
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 
 
-class OnePart(Message, frozen=True, kw_only=True):
+class OnePart(messages.Message, frozen=True, kw_only=True):
     """A proposal for one table, whose id is in the path."""
 
     txn_id: TxnId
@@ -51,31 +39,28 @@ class OnePart(Message, frozen=True, kw_only=True):
     scans: tuple[Scan, ...] = ()
     isolation: Isolation = Isolation.WRITE_SERIALIZABLE
 
-    def proposal(self, table_id: TableId) -> Proposal:
-        part = Part(table_id=table_id, version=self.version, content=self.content)
-        return Proposal(
+    def proposal(self, table_id: TableId) -> messages.Proposal:
+        part = messages.Part(table_id=table_id, version=self.version, content=self.content)
+        return messages.Proposal(
             txn_id=self.txn_id, parts=(part,), scans=self.scans, isolation=self.isolation
         )
 
 
-class NewNamespace(Message, frozen=True, kw_only=True):
+class NewNamespace(messages.Message, frozen=True, kw_only=True):
     """A namespace to create, `schema` or `catalog.schema`, and where its tables are stored."""
 
     name: str
     storage_root: str | None = None
 
 
-class NewStagingTable(Message, frozen=True, kw_only=True):
-    """A request for a staging table.
-
-    Without a location it is under the storage root of the namespace, or of the lake.
-    """
+class NewStagingTable(messages.Message, frozen=True, kw_only=True):
+    """A request for a staging table, by default under the root of its namespace or of the lake."""
 
     location: str | None = None
     namespace: str | None = None
 
 
-class External(Message, frozen=True, kw_only=True):
+class External(messages.Message, frozen=True, kw_only=True):
     """An external table: the catalog has its name but does not manage it."""
 
     location: str
@@ -83,7 +68,7 @@ class External(Message, frozen=True, kw_only=True):
     schema_string: str | None = None  # declared columns, as Delta writes a schema
 
 
-class NewTable(Message, frozen=True, kw_only=True):
+class NewTable(messages.Message, frozen=True, kw_only=True):
     """A table to register.
 
     With `tableId`, a staging table; with `txnId` and `first` as well, one that is created and named
@@ -103,116 +88,116 @@ class Wanted(enum.Enum):
     ACTIVE = "active"
 
 
-class TableChange(Message, frozen=True, kw_only=True):
+class TableChange(messages.Message, frozen=True, kw_only=True):
     """A new name; with the state `active`, a dropped table is undropped."""
 
     name: str | None = None
     state: Wanted | None = None
 
 
-class UpTo(Message, frozen=True, kw_only=True):
+class UpTo(messages.Message, frozen=True, kw_only=True):
     """All versions up to this one; by default, up to the latest."""
 
     upto: Version | None = None
 
 
-class Published(Message, frozen=True, kw_only=True):
+class Published(messages.Message, frozen=True, kw_only=True):
     """The last published version."""
 
     published: Version
 
 
-class Check(Message, frozen=True, kw_only=True):
+class Check(messages.Message, frozen=True, kw_only=True):
     """A request to check one table, or all."""
 
     table_id: TableId | None = None
     repair: bool = False
 
 
-class Purged(Message, frozen=True, kw_only=True):
+class Purged(messages.Message, frozen=True, kw_only=True):
     """The number of deleted files."""
 
     files: int
 
 
-class NewName(Message, frozen=True, kw_only=True):
+class NewName(messages.Message, frozen=True, kw_only=True):
     """A new name for a namespace within its catalog, or for a catalog: one part."""
 
     name: str
 
 
-class Namespaces(Message, frozen=True, kw_only=True):
+class Namespaces(messages.Message, frozen=True, kw_only=True):
     """The namespaces, as `catalog.schema`."""
 
     namespaces: tuple[str, ...]
 
 
-class Tables(Message, frozen=True, kw_only=True):
+class Tables(messages.Message, frozen=True, kw_only=True):
     """A page of tables; `next` is the parameter `after` of the next page."""
 
-    tables: tuple[TableEntry, ...]
+    tables: tuple[messages.TableEntry, ...]
     next: str | None = None
 
 
-class ResolvedTables(Message, frozen=True, kw_only=True):
+class ResolvedTables(messages.Message, frozen=True, kw_only=True):
     """Several tables as of one sequence: those requested by name, then those by id."""
 
-    tables: tuple[Resolved, ...]
+    tables: tuple[messages.Resolved, ...]
 
 
-class CommitPage(Message, frozen=True, kw_only=True):
+class CommitPage(messages.Message, frozen=True, kw_only=True):
     """Ratified commits that the catalog holds, ascending; `next` begins the next page."""
 
     latest: Version
-    commits: tuple[RatifiedCommit, ...] = ()
+    commits: tuple[messages.RatifiedCommit, ...] = ()
     next: Version | None = None
 
 
-class Timeline(Message, frozen=True, kw_only=True):
+class Timeline(messages.Message, frozen=True, kw_only=True):
     """The timeline of a range of commits; `next` begins the next page."""
 
-    entries: tuple[TimelineEntry, ...]
+    entries: tuple[messages.TimelineEntry, ...]
     next: Version | None = None
 
 
-class AtSequence(Message, frozen=True, kw_only=True):
+class AtSequence(messages.Message, frozen=True, kw_only=True):
     """A sequence."""
 
     sequence: Sequence
 
 
-class Findings(Message, frozen=True, kw_only=True):
+class Findings(messages.Message, frozen=True, kw_only=True):
     """The findings of a check."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[messages.Finding, ...]
 
 
-class LocationList(Message, frozen=True, kw_only=True):
+class LocationList(messages.Message, frozen=True, kw_only=True):
     """The registered locations."""
 
     locations: tuple[LocationEntry, ...]
 
 
-class EventPage(Message, frozen=True, kw_only=True):
+class EventPage(messages.Message, frozen=True, kw_only=True):
     """Events in order and without a gap; none if the time to wait is over."""
 
     events: tuple[Event, ...]
 
 
-class NewListener(Message, frozen=True, kw_only=True):
+class NewListener(messages.Message, frozen=True, kw_only=True):
     """Where to post events; from now on, or after a sequence."""
 
     url: str
     after: Sequence | None = None
 
 
-class ListenerList(Message, frozen=True, kw_only=True):
+class ListenerList(messages.Message, frozen=True, kw_only=True):
     """All listeners with their positions."""
 
     listeners: tuple[ListenerEntry, ...]
 
 
-class Config(Message, frozen=True, kw_only=True):
+class Config(messages.Message, frozen=True, kw_only=True):
     """The versions and limits of this server."""
 
     version: str
@@ -225,7 +210,7 @@ class Config(Message, frozen=True, kw_only=True):
     longest_wait_s: int
 
 
-class Health(Message, frozen=True, kw_only=True):
+class Health(messages.Message, frozen=True, kw_only=True):
     """The server runs and can reach its store."""
 
     status: str

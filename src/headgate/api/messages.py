@@ -1,7 +1,4 @@
-"""The messages between a client and a catalog: one type for each thing.
-
-A proposal is for one table or many; a commit to a single table is the case of one.
-"""
+"""The messages between a client and a catalog: one type for each thing."""
 
 from __future__ import annotations
 
@@ -11,15 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from headgate.names import TableName
-from headgate.protocol.actions import (
-    DomainMetadata,
-    Metadata,
-    Protocol,
-    Sequence,
-    TableId,
-    TxnId,
-    Version,
-)
+from headgate.protocol import actions
 from headgate.protocol.commit.conflicts import Conflict, Isolation, Scan
 from headgate.protocol.commit.content import Inline, Put, Staged, Way
 from headgate.protocol.commit.examination import Violation
@@ -35,15 +24,15 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
 class Part(Message, frozen=True, kw_only=True):
     """One table's part of a proposal: content for a version of the table."""
 
-    table_id: TableId
-    version: Version
+    table_id: actions.TableId
+    version: actions.Version
     content: Inline | Staged | Put
 
 
 class Proposal(Message, frozen=True, kw_only=True):
     """A proposal of the next version of one table, or of several at once. Spec: MT-01."""
 
-    txn_id: TxnId
+    txn_id: actions.TxnId
     parts: tuple[Part, ...]
     scans: tuple[Scan, ...] = ()
     isolation: Isolation = Isolation.WRITE_SERIALIZABLE
@@ -52,10 +41,10 @@ class Proposal(Message, frozen=True, kw_only=True):
 class RatifiedCommit(Message, frozen=True, kw_only=True, gc=False):
     """A ratified commit, with its file name or its content. Spec: CM-20, CM-48."""
 
-    version: Version
+    version: actions.Version
     way: Way
-    txn_id: TxnId
-    sequence: Sequence | None = None  # None: the catalog has no sequence over all tables
+    txn_id: actions.TxnId
+    sequence: actions.Sequence | None = None  # None: the catalog has no sequence over all tables
     timestamp_ms: int  # the in-commit timestamp
     size: int
     sha256: str
@@ -72,19 +61,19 @@ class RatifiedCommit(Message, frozen=True, kw_only=True, gc=False):
 class Ratified(Message, frozen=True, kw_only=True, tag="ratified"):
     """The proposal was ratified, in all of its tables. Spec: CM-48."""
 
-    txn_id: TxnId
-    sequence: Sequence | None = None
+    txn_id: actions.TxnId
+    sequence: actions.Sequence | None = None
     timestamp_ms: int
-    commits: dict[TableId, RatifiedCommit]
+    commits: dict[actions.TableId, RatifiedCommit]
 
 
 class Rejected(Message, frozen=True, kw_only=True, tag="rejected"):
     """The proposal was rejected: it conflicts with winners, or violates the protocol."""
 
-    txn_id: TxnId
+    txn_id: actions.TxnId
     conflicts: tuple[Conflict, ...] = ()
     violations: tuple[Violation, ...] = ()
-    winners: dict[TableId, tuple[RatifiedCommit, ...]] = {}
+    winners: dict[actions.TableId, tuple[RatifiedCommit, ...]] = {}
 
 
 class VersionTaken(Message, frozen=True, kw_only=True, tag="version-taken"):
@@ -93,9 +82,9 @@ class VersionTaken(Message, frozen=True, kw_only=True, tag="version-taken"):
     Not an outcome: the same txnId may be proposed again, with a new file. Spec: CM-14.
     """
 
-    txn_id: TxnId
-    latest: dict[TableId, Version]
-    winners: dict[TableId, tuple[RatifiedCommit, ...]] = {}
+    txn_id: actions.TxnId
+    latest: dict[actions.TableId, actions.Version]
+    winners: dict[actions.TableId, tuple[RatifiedCommit, ...]] = {}
 
 
 Answer = Ratified | Rejected | VersionTaken
@@ -104,22 +93,22 @@ Answer = Ratified | Rejected | VersionTaken
 class Resolved(Message, frozen=True, kw_only=True):
     """Everything that a client needs to read a table, as of one instant. Spec: CM-21, CM-22."""
 
-    table_id: TableId
+    table_id: actions.TableId
     location: str
     name: str | None = None
     catalog_managed: bool = True
     format: str = "delta"  # an external table may have another
     ways: tuple[Way, ...] = ()
-    latest: Version  # -1 for an external table: its log has the versions
+    latest: actions.Version  # -1 for an external table: its log has the versions
     timestamp_ms: int  # of the latest commit
-    sequence: Sequence | None = None  # the sequence as of which the table was resolved
+    sequence: actions.Sequence | None = None  # the sequence as of which the table was resolved
     clock_ms: int | None = None  # the catalog's time
     commits: tuple[RatifiedCommit, ...] = ()  # ascending, contiguous, up to latest; may be empty
     # From this version on `ratified_commits` returns contents or staged files, so that the log need
     # not be listed above it. None: the catalog holds no commits.
-    held_from: Version | None = None
-    protocol: Protocol | None = None
-    metadata: Metadata | None = None
+    held_from: actions.Version | None = None
+    protocol: actions.Protocol | None = None
+    metadata: actions.Metadata | None = None
     checkpoint: KnownFile | None = None
     compactions: tuple[KnownFile, ...] = ()
     checksum: VersionChecksum | None = None
@@ -129,27 +118,27 @@ class Resolved(Message, frozen=True, kw_only=True):
 class RatifiedCommits(Message, frozen=True, kw_only=True):
     """The end of a range of commits, ascending and contiguous. Spec: CM-20."""
 
-    latest: Version
+    latest: actions.Version
     commits: tuple[RatifiedCommit, ...] = ()
 
 
 class StagingTable(Message, frozen=True, kw_only=True):
     """A table with an id and a location, but without a name yet. Spec: CM-39."""
 
-    table_id: TableId
+    table_id: actions.TableId
     location: str
 
 
 class TableEntry(Message, frozen=True, kw_only=True):
     """A table in a listing."""
 
-    table_id: TableId
+    table_id: actions.TableId
     name: str | None
     kind: TableKind = TableKind.MANAGED
     state: TableStatus
     location: str
-    latest: Version | None = None
-    published: Version | None = None
+    latest: actions.Version | None = None
+    published: actions.Version | None = None
     created_ms: int
     dropped_ms: int | None = None
 
@@ -178,7 +167,7 @@ class Finding(Message, frozen=True, kw_only=True):
     table: str
     says: str
     remedy: str = ""
-    version: Version | None = None
+    version: actions.Version | None = None
     path: str | None = None
     repaired: bool = False
 
@@ -187,18 +176,18 @@ class Finding(Message, frozen=True, kw_only=True):
 class TableInfo:
     """Everything that a catalog knows of a table, except for the content of its commits."""
 
-    table_id: TableId
+    table_id: actions.TableId
     name: TableName
     kind: TableKind
     location: str
     created_ms: int
-    metadata: Metadata
-    metadata_version: Version  # the last version that changed protocol or metadata
+    metadata: actions.Metadata
+    metadata_version: actions.Version  # the last version that changed protocol or metadata
     changed_ms: int  # the timestamp of that version
-    latest: Version  # -1 for an external table
-    published: Version
-    protocol: Protocol | None = None  # None for an external table
-    domains: tuple[DomainMetadata, ...] = ()
+    latest: actions.Version  # -1 for an external table
+    published: actions.Version
+    protocol: actions.Protocol | None = None  # None for an external table
+    domains: tuple[actions.DomainMetadata, ...] = ()
     diverged: str | None = None  # why publishing stopped
     described_ms: int = 0
     # Commits up to this sequence were ratified before this catalog was opened: their staged files
@@ -207,13 +196,13 @@ class TableInfo:
     # Ascending and contiguous up to the latest version, without content.
     commits: tuple[RatifiedCommit, ...] = ()
 
-    def commit_at(self, version: Version) -> RatifiedCommit | None:
+    def commit_at(self, version: actions.Version) -> RatifiedCommit | None:
         """Return the commit of a version, if it is listed."""
         place = version - self.latest - 1  # from the end
         return self.commits[place] if -len(self.commits) <= place < 0 else None
 
     @property
-    def last_without_file(self) -> Version | None:
+    def last_without_file(self) -> actions.Version | None:
         """The last version whose content may be nowhere but in the catalog."""
         return next(
             (

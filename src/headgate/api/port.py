@@ -11,19 +11,8 @@ from collections.abc import Callable, Collection
 from collections.abc import Sequence as Many
 from typing import Protocol, TypeVar, runtime_checkable
 
+from headgate.api import messages
 from headgate.api.events import Event, Listener
-from headgate.api.messages import (
-    Answer,
-    Finding,
-    Proposal,
-    Ratified,
-    RatifiedCommits,
-    Rejected,
-    Resolved,
-    StagingTable,
-    TableEntry,
-    TimelineEntry,
-)
 from headgate.api.status import ListenerEntry, LocationEntry, Status, TokenEntry
 from headgate.errors import UnsupportedByCatalogError
 from headgate.names import SchemaName, TableName
@@ -41,44 +30,37 @@ Progress = Callable[[int, int], None]  # called with how much is done, and of ho
 class ManagingCatalog(Protocol):
     """Catalogs that manage tables."""
 
-    def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
+    def resolve(self, ref: Ref, at: Sequence | None = None) -> messages.Resolved:
         """Return everything that a client needs of a table, in one call. Spec: CM-21."""
-        ...
 
     def ratified_commits(
         self, table_id: TableId, first: Version | None = None, last: Version | None = None
-    ) -> RatifiedCommits:
+    ) -> messages.RatifiedCommits:
         """Return the commits that the catalog holds, and always the latest version. Spec: CM-20."""
-        ...
 
-    def propose(self, proposal: Proposal) -> Answer:
+    def propose(self, proposal: messages.Proposal) -> messages.Answer:
         """Decide a proposal; the same one again gets the first answer. Spec: CM-42."""
-        ...
 
 
 @runtime_checkable
 class Cuts(Protocol):
     """Catalogs with one sequence over all tables."""
 
-    def resolve_many(self, refs: Many[Ref], at: Sequence | None = None) -> tuple[Resolved, ...]:
+    def resolve_many(
+        self, refs: Many[Ref], at: Sequence | None = None
+    ) -> tuple[messages.Resolved, ...]:
         """Resolve several tables as of one sequence. Spec: MT-02."""
-        ...
 
     def sequence_at(self, timestamp_ms: int) -> Sequence:
-        """Return the newest sequence not later than a time; 0 before the first.
-
-        Raises `VersionGoneError` if the events of that time are deleted.
-        """
-        ...
+        """Return the newest sequence up to a time, or 0; raise `VersionGoneError` if it is gone."""
 
 
 @runtime_checkable
 class Outcomes(Protocol):
     """Catalogs that record the outcome of transactions."""
 
-    def outcome(self, txn_id: TxnId) -> Ratified | Rejected | None:
+    def outcome(self, txn_id: TxnId) -> messages.Ratified | messages.Rejected | None:
         """Return the answer that a transaction got; None if it was never decided."""
-        ...
 
 
 @runtime_checkable
@@ -87,9 +69,8 @@ class Timelines(Protocol):
 
     def timeline(
         self, table_id: TableId, first: Version | None = None, last: Version | None = None
-    ) -> tuple[TimelineEntry, ...]:
+    ) -> tuple[messages.TimelineEntry, ...]:
         """Return every commit of a range, ascending, without content."""
-        ...
 
 
 @runtime_checkable
@@ -98,15 +79,12 @@ class Publishing(Protocol):
 
     def publish(self, table_id: TableId, upto: Version | None = None) -> Version:
         """Publish in order up to a version, by default the latest; return the last published."""
-        ...
 
     def confirm_published(self, table_id: TableId, upto: Version) -> Version:
         """Verify what a client reports as published, then record it. Spec: PB-01."""
-        ...
 
     def add_file(self, table_id: TableId, file: KnownFile) -> None:
         """Verify and record a checkpoint, compaction or checksum. Spec: RD-04, CM-27, CM-28."""
-        ...
 
 
 # Tables
@@ -117,23 +95,18 @@ class NamespaceRegistry(Protocol):
 
     def namespaces(self) -> tuple[SchemaName, ...]:
         """List all namespaces."""
-        ...
 
     def create_namespace(self, name: SchemaName, *, storage_root: str | None = None) -> None:
         """Create a namespace; its new tables are stored under its storage root, if given."""
-        ...
 
     def drop_namespace(self, name: SchemaName) -> None:
         """Drop an empty namespace."""
-        ...
 
     def rename_namespace(self, name: SchemaName, new_name: str) -> None:
         """Rename a schema within its catalog; its tables keep their ids, data and history."""
-        ...
 
     def rename_catalog(self, name: str, new_name: str) -> None:
         """Rename a catalog with all its schemas and tables."""
-        ...
 
 
 class TableRegistry(Protocol):
@@ -141,34 +114,25 @@ class TableRegistry(Protocol):
 
     def tables(
         self, namespace: SchemaName | None = None, *, dropped: bool = False
-    ) -> tuple[TableEntry, ...]:
+    ) -> tuple[messages.TableEntry, ...]:
         """List tables, including dropped ones if asked."""
-        ...
 
     def create_table(
         self, name: TableName, table_id: TableId, txn_id: TxnId, first: Inline
-    ) -> Resolved:
+    ) -> messages.Resolved:
         """Create and name a table in one call; version 0 is inline. Spec: LC-01."""
-        ...
 
     def rename_table(self, table_id: TableId, name: TableName) -> None:
         """Rename a table; its id, location and history stay. Spec: LC-04."""
-        ...
 
     def drop_table(self, table_id: TableId) -> None:
         """Drop a table: release its name. Nothing is committed or deleted. Spec: CM-40."""
-        ...
 
     def undrop_table(self, table_id: TableId, name: TableName | None = None) -> None:
         """Undrop a table, under its old name or a new one. Spec: LC-03."""
-        ...
 
     def purge_table(self, table_id: TableId, *, progress: Progress | None = None) -> int:
-        """Delete a dropped table's files and return how many were deleted. Spec: CM-40.
-
-        A purge that was interrupted continues when it is called again.
-        """
-        ...
+        """Delete a dropped table's files, or the rest of them; return how many. Spec: CM-40."""
 
 
 class StagingRegistry(Protocol):
@@ -176,16 +140,14 @@ class StagingRegistry(Protocol):
 
     def stage_table(
         self, location: str | None = None, *, namespace: SchemaName | None = None
-    ) -> StagingTable:
+    ) -> messages.StagingTable:
         """Return an id and a location for a table that has no name yet. Spec: CM-39.
 
         Without a location it is under the storage root of the namespace, or of the lake.
         """
-        ...
 
-    def register_table(self, name: TableName, table_id: TableId) -> Resolved:
+    def register_table(self, name: TableName, table_id: TableId) -> messages.Resolved:
         """Check version 0 of a staging table and give the table its name. Spec: LC-02."""
-        ...
 
 
 @runtime_checkable
@@ -203,12 +165,8 @@ class Externals(Protocol):
         location: str,
         format: str = "delta",
         schema_string: str | None = None,
-    ) -> Resolved:
-        """Give a name to an external table; nothing of it is read or written.
-
-        A repeated request gets the first answer.
-        """
-        ...
+    ) -> messages.Resolved:
+        """Give a name to an external table, which is not read; repeated, give the first answer."""
 
 
 # Events
@@ -226,7 +184,6 @@ class Events(Protocol):
         Without a sequence, begin at the oldest event that is kept. If there are none yet, wait for
         the next. Raises `VersionGoneError` if events after the sequence are deleted.
         """
-        ...
 
 
 @runtime_checkable
@@ -235,18 +192,15 @@ class Listeners(Protocol):
 
     def listeners(self) -> tuple[ListenerEntry, ...]:
         """List all listeners with their positions."""
-        ...
 
     def put_listener(self, name: str, target: str, after: Sequence | None = None) -> ListenerEntry:
         """Register a webhook; an existing one gets the new target and keeps its position.
 
         It gets all later events, or those after a sequence.
         """
-        ...
 
     def delete_listener(self, name: str) -> None:
         """Remove a listener and its position."""
-        ...
 
 
 @runtime_checkable
@@ -267,7 +221,6 @@ class Callables(Protocol):
         Its position is recorded under its name; a new one begins now, or after a sequence. With
         `together` it is called once all of its tables have changed since the last call.
         """
-        ...
 
 
 # Maintenance
@@ -283,9 +236,8 @@ class Checks(Protocol):
         *,
         repair: bool = False,
         progress: Progress | None = None,
-    ) -> tuple[Finding, ...]:
+    ) -> tuple[messages.Finding, ...]:
         """Check one table or all; repair what can be repaired if asked."""
-        ...
 
 
 @runtime_checkable
@@ -294,7 +246,6 @@ class Statuses(Protocol):
 
     def status(self) -> Status:
         """Return the status."""
-        ...
 
 
 # Administration
@@ -306,7 +257,6 @@ class Locations(Protocol):
 
     def locations(self) -> tuple[LocationEntry, ...]:
         """List the registered locations."""
-        ...
 
 
 @runtime_checkable
@@ -315,27 +265,21 @@ class Administration(Protocol):
 
     def create_token(self, name: str, expires_ms: int | None = None) -> str:
         """Create a token and return its secret, which cannot be shown again."""
-        ...
 
     def tokens(self) -> tuple[TokenEntry, ...]:
         """List all tokens, including expired and revoked ones."""
-        ...
 
     def revoke_token(self, name: str) -> None:
         """Revoke a token; revoking it again has no effect."""
-        ...
 
     def add_location(self, location: str) -> LocationEntry:
         """Register a location; one that is registered already stays as it is."""
-        ...
 
     def remove_location(self, location: str) -> None:
         """Remove a registered location; tables that are there already stay."""
-        ...
 
     def backup(self, target: str) -> None:
         """Write the catalog as of one instant to a new file, while others go on."""
-        ...
 
 
 def require(catalog: object, capability: type[Capability]) -> Capability:

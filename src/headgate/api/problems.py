@@ -1,7 +1,4 @@
-"""Errors to problem documents and back, and the HTTP status of each error code.
-
-A client raises the class of error that the server raised, with the same code, retry and remedy.
-"""
+"""Errors to problem documents and back, as the same class, and the status of each code."""
 
 from __future__ import annotations
 
@@ -9,55 +6,30 @@ from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
+from headgate import errors
 from headgate.api.messages import Message, Rejected, VersionTaken
-from headgate.errors import (
-    ConflictError,
-    HeadgateError,
-    InvalidCommitError,
-    OutcomeUnknownError,
-    RefusedError,
-    Retry,
-    UnavailableError,
-    VetoedError,
-)
 from headgate.protocol.commit.conflicts import Conflict
 from headgate.protocol.commit.examination import Violation
 
 # All other codes have status 400.
 STATUS: Final[Mapping[str, int]] = {
-    "not-authenticated": 401,
-    "permission-denied": 403,
-    "not-found": 404,
-    "too-slow": 408,
-    "already-exists": 409,
-    "conflict": 409,
-    "version-taken": 409,
-    "must-restage": 409,
-    "txn-id-reused": 409,
-    "key-reused": 409,
-    "version-gone": 410,
-    "transaction-expired": 410,
-    "too-large": 413,
-    "unsupported-media-type": 415,
-    "invalid-commit": 422,
-    "invalid-data": 422,
-    "invalid-schema": 422,
-    "vetoed": 422,
-    "not-empty": 422,
-    "not-published": 422,
-    "unsupported-feature": 422,
-    "unsupported-by-catalog": 422,
-    "path-access": 422,
-    "in-the-future": 422,
-    "log-ahead": 422,
-    "busy": 429,
-    "error": 500,
-    "damaged": 500,
-    "invariant": 500,
-    "unavailable": 503,
-    "outcome-unknown": 503,
-    "put-unknown": 503,
-    "log-diverged": 503,
+    code: status
+    for status, codes in {
+        401: "not-authenticated",
+        403: "permission-denied",
+        404: "not-found",
+        408: "too-slow",
+        409: "already-exists conflict version-taken must-restage txn-id-reused key-reused",
+        410: "version-gone transaction-expired",
+        413: "too-large",
+        415: "unsupported-media-type",
+        422: "invalid-commit invalid-data invalid-schema not-empty not-published"
+        " unsupported-feature unsupported-by-catalog path-access in-the-future log-ahead",
+        429: "busy",
+        500: "error damaged invariant",
+        503: "unavailable outcome-unknown put-unknown log-diverged",
+    }.items()
+    for code in codes.split()
 }
 _OTHERWISE: Final = 400
 
@@ -71,13 +43,11 @@ class Problem(Message, frozen=True, kw_only=True):
     code: str
     detail: str
     remedy: str = ""
-    retry: Retry = Retry.NEVER
+    retry: errors.Retry = errors.Retry.NEVER
     request_id: str | None = None
     # Fields of some errors.
     table: str | None = None
     txn_id: str | None = None
-    policy: str | None = None
-    reason: str | None = None
     violations: tuple[Violation, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
     # The answer to a proposal that was not ratified, with the winners.
@@ -89,14 +59,12 @@ def status_of(code: str) -> int:
     return STATUS.get(code, _OTHERWISE)
 
 
-def from_error(error: HeadgateError, request_id: str | None = None) -> Problem:
+def from_error(error: errors.HeadgateError, request_id: str | None = None) -> Problem:
     """Convert an error."""
-    carried: dict[str, Any] = {
-        field: getattr(error, field, None) for field in ("table", "txn_id", "policy", "reason")
-    }
-    if isinstance(error, InvalidCommitError):
+    carried: dict[str, Any] = {field: getattr(error, field, None) for field in ("table", "txn_id")}
+    if isinstance(error, errors.InvalidCommitError):
         carried["violations"] = error.violations
-    if isinstance(error, ConflictError):
+    if isinstance(error, errors.ConflictError):
         carried["conflicts"] = error.conflicts
     return _problem(
         error.code, error.message, error.remedy, error.retry, request_id=request_id, **carried
@@ -109,21 +77,32 @@ def from_answer(
     """Convert the answer to a proposal that was not ratified; the document contains it."""
     match answer:
         case VersionTaken():
-            code, retry = "must-restage" if is_staged else "version-taken", Retry.AFTER_REFRESH
+            code, retry = (
+                "must-restage" if is_staged else "version-taken",
+                errors.Retry.AFTER_REFRESH,
+            )
             detail = "Others took the version; their commits are in the answer."
             remedy = "Move past the winners, then propose above the latest version."
         case Rejected(violations=()):
-            code, retry, remedy = ConflictError.code, ConflictError.retry, ConflictError.remedy
+            code, retry, remedy = (
+                errors.ConflictError.code,
+                errors.ConflictError.retry,
+                errors.ConflictError.remedy,
+            )
             detail = "; ".join(map(str, answer.conflicts))
         case Rejected():
-            code, retry, remedy = InvalidCommitError.code, Retry.NEVER, InvalidCommitError.remedy
+            code, retry, remedy = (
+                errors.InvalidCommitError.code,
+                errors.Retry.NEVER,
+                errors.InvalidCommitError.remedy,
+            )
             detail = "; ".join(map(str, answer.violations))
     return _problem(
         code, detail, remedy, retry, request_id=request_id, txn_id=answer.txn_id, answer=answer
     )
 
 
-def _problem(code: str, detail: str, remedy: str, retry: Retry, **more: Any) -> Problem:
+def _problem(code: str, detail: str, remedy: str, retry: errors.Retry, **more: Any) -> Problem:
     status = status_of(code)
     return Problem(
         type=f"urn:headgate:{code}",
@@ -137,32 +116,30 @@ def _problem(code: str, detail: str, remedy: str, retry: Retry, **more: Any) -> 
     )
 
 
-def to_error(problem: Problem) -> HeadgateError:
+def to_error(problem: Problem) -> errors.HeadgateError:
     """Convert a problem document to an error of the class that the server raised."""
     kind = _KINDS.get(problem.code)
     if kind is None:  # from a newer server: what matters is whether the request was refused
-        kind = RefusedError if problem.status < 500 else UnavailableError
+        kind = errors.RefusedError if problem.status < 500 else errors.UnavailableError
     error = kind.__new__(kind)
     message = problem.detail
     if problem.request_id is not None and problem.status >= 500:
         message = f"{message.rstrip('.')} (request {problem.request_id})."
-    HeadgateError.__init__(error, message, remedy=problem.remedy or None)
+    errors.HeadgateError.__init__(error, message, remedy=problem.remedy or None)
     match error:
-        case InvalidCommitError():
+        case errors.InvalidCommitError():
             error.table, error.violations = problem.table or "", problem.violations
-        case ConflictError():
+        case errors.ConflictError():
             error.table, error.conflicts = problem.table or "", problem.conflicts
-        case VetoedError():
-            error.policy, error.reason = problem.policy or "", problem.reason or ""
-        case OutcomeUnknownError():
+        case errors.OutcomeUnknownError():
             error.txn_id = problem.txn_id or ""
     return error
 
 
-def _all(kind: type[HeadgateError]) -> Iterator[type[HeadgateError]]:
+def _all(kind: type[errors.HeadgateError]) -> Iterator[type[errors.HeadgateError]]:
     yield kind
     for child in kind.__subclasses__():
         yield from _all(child)
 
 
-_KINDS: Final = {kind.code: kind for kind in reversed(list(_all(HeadgateError)))}
+_KINDS: Final = {kind.code: kind for kind in reversed(list(_all(errors.HeadgateError)))}

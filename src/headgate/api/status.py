@@ -88,10 +88,7 @@ class Tail(Message, frozen=True, kw_only=True):
 
 
 class Trouble(Message, frozen=True, kw_only=True):
-    """A table that is not published, and why.
-
-    If it is stopped, it needs a repair; otherwise publishing is retried.
-    """
+    """A table that is not published, and why; if it is stopped, it needs a repair."""
 
     table_id: TableId
     name: str | None = None

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from headgate.cli import views
 from headgate.cli.context import Globals
@@ -41,16 +42,14 @@ def init(
     ctx: typer.Context,
     address: Annotated[
         str | None,
-        typer.Argument(metavar="ADDRESS", help="Where to create it; default: --lake, or ./lake."),
+        Argument(metavar="ADDRESS", help="Where to create it; default: --lake, or ./lake."),
     ] = None,
     root: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL", help="Where its tables are stored; default: beside the database."
-        ),
+        Option(metavar="URL", help="Where its tables are stored; default: beside the database."),
     ] = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Do nothing if it exists.")
+        bool, Option("--if-not-exists", help="Do nothing if it exists.")
     ] = False,
 ) -> None:
     """Create a lake.
@@ -87,13 +86,13 @@ def init(
 
 def create_namespace(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="schema or catalog.schema.")],
+    name: Annotated[str, Argument(metavar="NAME", help="schema or catalog.schema.")],
     storage_root: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Where its tables are stored; default: the lake's root."),
+        Option(metavar="URL", help="Where its tables are stored; default: the lake's root."),
     ] = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Do nothing if it exists.")
+        bool, Option("--if-not-exists", help="Do nothing if it exists.")
     ] = False,
 ) -> None:
     """Create a namespace for tables.
@@ -110,7 +109,7 @@ def create_namespace(
 
 def drop_namespace(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="schema or catalog.schema.")],
+    name: Annotated[str, Argument(metavar="NAME", help="schema or catalog.schema.")],
 ) -> None:
     """Drop an empty namespace.
 
@@ -126,8 +125,8 @@ def drop_namespace(
 
 def rename_namespace(
     ctx: typer.Context,
-    old: Annotated[str, typer.Argument(metavar="NAME", help="schema or catalog.schema.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")],
+    old: Annotated[str, Argument(metavar="NAME", help="schema or catalog.schema.")],
+    new: Annotated[str, Argument(metavar="NEW", help="Its new name.")],
 ) -> None:
     """Rename a namespace within its catalog.
 
@@ -147,8 +146,8 @@ def rename_namespace(
 
 def rename_catalog(
     ctx: typer.Context,
-    old: Annotated[str, typer.Argument(metavar="NAME", help="A catalog other than main.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")],
+    old: Annotated[str, Argument(metavar="NAME", help="A catalog other than main.")],
+    new: Annotated[str, Argument(metavar="NEW", help="Its new name.")],
 ) -> None:
     """Rename a catalog with all its namespaces and tables.
 
@@ -169,23 +168,21 @@ def create(
     ctx: typer.Context,
     name: TableArgument,
     schema: Annotated[
-        str, typer.Argument(metavar="SCHEMA", help='Columns: "id long not null, day date".')
+        str, Argument(metavar="SCHEMA", help='Columns: "id long not null, day date".')
     ],
     partition_by: Annotated[
-        str, typer.Option(metavar="COLUMN,...", help="Columns to partition by.")
+        str, Option(metavar="COLUMN,...", help="Columns to partition by.")
     ] = "",
     properties: Annotated[
         list[str] | None,
-        typer.Option("--property", metavar="KEY=VALUE", help="A table property; may be repeated."),
+        Option("--property", metavar="KEY=VALUE", help="A table property; may be repeated."),
     ] = None,
-    comment: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="A comment on the table.")
-    ] = None,
+    comment: Annotated[str | None, Option(metavar="TEXT", help="A comment on the table.")] = None,
     create_namespace: Annotated[
-        bool, typer.Option("--create-namespace", help="Create the namespace if it does not exist.")
+        bool, Option("--create-namespace", help="Create the namespace if it does not exist.")
     ] = False,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Do nothing if the table exists.")
+        bool, Option("--if-not-exists", help="Do nothing if the table exists.")
     ] = False,
 ) -> None:
     """Create a table.
@@ -225,12 +222,12 @@ def create(
 def register_external(
     ctx: typer.Context,
     name: TableArgument,
-    location: Annotated[str, typer.Argument(metavar="URL", help="Its location.")],
+    location: Annotated[str, Argument(metavar="URL", help="Its location.")],
     format: Annotated[
-        str, typer.Option(metavar="FORMAT", help="delta, parquet, iceberg, csv, ...")
+        str, Option(metavar="FORMAT", help="delta, parquet, iceberg, csv, ...")
     ] = "delta",
     schema: Annotated[
-        str | None, typer.Option(metavar="SCHEMA", help="Its columns, to be shown to clients.")
+        str | None, Option(metavar="SCHEMA", help="Its columns, to be shown to clients.")
     ] = None,
 ) -> None:
     """Register a table that the catalog does not manage.
@@ -253,24 +250,23 @@ def register_external(
 def show(
     ctx: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(metavar="TABLE", help="A table; default: all tables.")
+        str | None, Argument(metavar="TABLE", help="A table; default: all tables.")
     ] = None,
-    limit: Annotated[int, typer.Option(metavar="N", min=0, help="Show at most N rows.")] = 10,
+    limit: Annotated[int, Option(metavar="N", min=0, help="Show at most N rows.")] = 10,
     version: Annotated[
-        int | None, typer.Option(metavar="V", help="Show this version of the table.")
+        int | None, Option(metavar="V", help="Show this version of the table.")
     ] = None,
     as_of: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Show the version at a time: 2026-03-01T00:00:00Z."),
+        str | None, Option(metavar="TIME", help="Show the version at a time: 2026-03-01T00:00:00Z.")
     ] = None,
     sequence: Annotated[
-        int | None, typer.Option(metavar="N", help="Show the version at a sequence of the catalog.")
+        int | None, Option(metavar="N", help="Show the version at a sequence of the catalog.")
     ] = None,
     columns: Annotated[
-        str, typer.Option(metavar="COLUMN,...", help="Show only these columns of the rows.")
+        str, Option(metavar="COLUMN,...", help="Show only these columns of the rows.")
     ] = "",
     dropped: Annotated[
-        bool, typer.Option("--dropped", "-d", help="Without TABLE: include dropped tables.")
+        bool, Option("--dropped", "-d", help="Without TABLE: include dropped tables.")
     ] = False,
 ) -> None:
     """Show the tables of the lake, or one table.
@@ -319,9 +315,7 @@ def show(
 def log(
     ctx: typer.Context,
     name: TableArgument,
-    limit: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Show only the newest N commits.")
-    ] = 20,
+    limit: Annotated[int, Option(metavar="N", min=1, help="Show only the newest N commits.")] = 20,
 ) -> None:
     """Show the commits of a table, newest first.
 
@@ -345,9 +339,7 @@ def log(
 def publish(
     ctx: typer.Context,
     name: TableArgument,
-    up_to: Annotated[
-        int | None, typer.Option(metavar="V", help="The last version to publish.")
-    ] = None,
+    up_to: Annotated[int | None, Option(metavar="V", help="The last version to publish.")] = None,
 ) -> None:
     """Publish ratified commits: copy them to the table's log.
 
@@ -362,8 +354,7 @@ def publish(
         table = session.table(name)
         last = table.publish(up_to, progress)
     here.output.result(
-        {"table": table.name, "published": last},
-        f"{table.name} is published up to version {last}.",
+        {"table": table.name, "published": last}, f"{table.name} is published up to version {last}."
     )
 
 
@@ -371,10 +362,10 @@ def checkpoint(
     ctx: typer.Context,
     name: TableArgument,
     version: Annotated[
-        int | None, typer.Option(metavar="V", help="A published version; default: the latest.")
+        int | None, Option(metavar="V", help="A published version; default: the latest.")
     ] = None,
     v2: Annotated[
-        bool, typer.Option("--v2", help="Write sidecars; the table must support v2Checkpoint.")
+        bool, Option("--v2", help="Write sidecars; the table must support v2Checkpoint.")
     ] = False,
 ) -> None:
     """Write a checkpoint of a published version.
@@ -398,7 +389,7 @@ def checkpoint(
 def rename(
     ctx: typer.Context,
     old: TableArgument,
-    new: Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")],
+    new: Annotated[str, Argument(metavar="NEW", help="Its new name.")],
 ) -> None:
     """Rename a table.
 
@@ -434,8 +425,7 @@ def undrop(
     ctx: typer.Context,
     name: DroppedArgument,
     to: Annotated[
-        str | None,
-        typer.Option("--as", metavar="NAME", help="Its new name; default: the former one."),
+        str | None, Option("--as", metavar="NAME", help="Its new name; default: the former one.")
     ] = None,
 ) -> None:
     """Restore a dropped table.
@@ -458,7 +448,7 @@ def undrop(
 def purge(
     ctx: typer.Context,
     name: DroppedArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Delete the files of a dropped table permanently.
 
@@ -479,10 +469,10 @@ def purge(
 def fsck(
     ctx: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(metavar="TABLE", help="A table; default: all tables.")
+        str | None, Argument(metavar="TABLE", help="A table; default: all tables.")
     ] = None,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Carry out the repairs that are possible.")
+        bool, Option("--repair", help="Carry out the repairs that are possible.")
     ] = False,
 ) -> None:
     """Compare the catalog with the logs of its tables.
@@ -508,35 +498,10 @@ def fsck(
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (
-    init,
-    serve,
-    create_namespace,
-    drop_namespace,
-    rename_namespace,
-    rename_catalog,
-    create,
-    register_external,
-    append,
-    overwrite,
-    properties,
-    comment,
-    show,
-    log,
-    sql,
-    publish,
-    checkpoint,
-    rename,
-    drop,
-    undrop,
-    purge,
-    fsck,
-    events,
-    status,
-    backup,
-    restore,
-    token,
-    listener,
-    location,
+    *(init, serve, create_namespace, drop_namespace, rename_namespace, rename_catalog),
+    *(create, register_external, append, overwrite, properties, comment, show, log, sql),
+    *(publish, checkpoint, rename, drop, undrop, purge, fsck),
+    *(events, status, backup, restore, token, listener, location),
 )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
 from headgate import release
 from headgate.cli import commands, output
@@ -49,7 +50,7 @@ def _globals(
     ctx: typer.Context,
     lake: Annotated[
         str,
-        typer.Option(
+        Option(
             "--lake",
             metavar="ADDRESS",
             envvar="HEADGATE_LAKE",
@@ -57,11 +58,9 @@ def _globals(
             "file:///DIRECTORY?catalog=filesystem or s3://BUCKET/PREFIX?catalog=filesystem.",
         ),
     ] = "lake",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Write results and errors as JSON.")
-    ] = False,
+    as_json: Annotated[bool, Option("--json", help="Write results and errors as JSON.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+        bool, Option("--version", help="Show the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     ctx.obj = Globals(lake, Output(as_json))

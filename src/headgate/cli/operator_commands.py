@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 from headgate.cli import views
 from headgate.cli.context import Globals
@@ -18,18 +19,16 @@ def events(
     ctx: typer.Context,
     after: Annotated[
         int | None,
-        typer.Option(
+        Option(
             metavar="N", min=0, help="Only events after this sequence; default: all that are kept."
         ),
     ] = None,
     table: Annotated[
         list[str] | None,
-        typer.Option(
-            "--table", metavar="TABLE", help="Only events of this table; may be repeated."
-        ),
+        Option("--table", metavar="TABLE", help="Only events of this table; may be repeated."),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Continue with new events until Ctrl-C.")
+        bool, Option("--follow", "-f", help="Continue with new events until Ctrl-C.")
     ] = False,
 ) -> None:
     """Show events in order, one per line.
@@ -38,7 +37,7 @@ def events(
     a JSON object. To continue later, pass --after with the last sequence you have seen.
 
     For example:
-      headgate events --after 1041
+      headgate events --after 41
       headgate events --follow --table sales.orders
       headgate events --json | jq .sequence
     """
@@ -66,8 +65,7 @@ def status(ctx: typer.Context) -> None:
 
 
 def backup(
-    ctx: typer.Context,
-    target: Annotated[Path, typer.Argument(metavar="FILE", help="A new file.")],
+    ctx: typer.Context, target: Annotated[Path, Argument(metavar="FILE", help="A new file.")]
 ) -> None:
     """Copy the catalog's database to a new file.
 
@@ -88,9 +86,9 @@ def backup(
 
 def restore(
     ctx: typer.Context,
-    backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="A file that `backup` wrote.")],
+    backup: Annotated[Path, Argument(metavar="BACKUP", help="A file that `backup` wrote.")],
     address: Annotated[
-        str, typer.Argument(metavar="ADDRESS", help="The lake's directory, or sqlite:///FILE.")
+        str, Argument(metavar="ADDRESS", help="The lake's directory, or sqlite:///FILE.")
     ],
 ) -> None:
     """Restore the database of a lake from a backup.
@@ -125,13 +123,13 @@ def token(
     ctx: typer.Context,
     action: Annotated[
         Literal["create", "list", "revoke"],
-        typer.Argument(metavar="ACTION", help="create, list, revoke."),
+        Argument(metavar="ACTION", help="create, list, revoke."),
     ],
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="The name of the token; not for list.")
+        str | None, Argument(metavar="NAME", help="The name of the token; not for list.")
     ] = None,
     days: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Days until it expires; default: never.")
+        int | None, Option(metavar="N", min=1, help="Days until it expires; default: never.")
     ] = None,
 ) -> None:
     """Manage the access tokens of a server.
@@ -172,18 +170,16 @@ def token(
 def listener(
     ctx: typer.Context,
     action: Annotated[
-        Literal["add", "list", "remove"],
-        typer.Argument(metavar="ACTION", help="add, list, remove."),
+        Literal["add", "list", "remove"], Argument(metavar="ACTION", help="add, list, remove.")
     ],
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="The name of the listener; not for list.")
+        str | None, Argument(metavar="NAME", help="The name of the listener; not for list.")
     ] = None,
     url: Annotated[
-        str | None, typer.Option(metavar="URL", help="The URL that receives events; only for add.")
+        str | None, Option(metavar="URL", help="The URL that receives events; only for add.")
     ] = None,
     after: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=0, help="Start after this sequence; default: now."),
+        int | None, Option(metavar="N", min=0, help="Start after this sequence; default: now.")
     ] = None,
 ) -> None:
     """Manage webhooks that receive events.
@@ -193,7 +189,7 @@ def listener(
     its position.
 
     For example:
-      headgate listener add warehouse --url https://jobs.example.com/headgate --after 1041
+      headgate listener add warehouse --url https://jobs.example.com/headgate --after 41
       headgate listener list
       headgate listener remove warehouse
     """
@@ -225,12 +221,10 @@ def listener(
 def location(
     ctx: typer.Context,
     action: Annotated[
-        Literal["add", "list", "remove"],
-        typer.Argument(metavar="ACTION", help="add, list, remove."),
+        Literal["add", "list", "remove"], Argument(metavar="ACTION", help="add, list, remove.")
     ],
     url: Annotated[
-        str | None,
-        typer.Argument(metavar="URL", help="A URL or a directory; not for list."),
+        str | None, Argument(metavar="URL", help="A URL or a directory; not for list.")
     ] = None,
 ) -> None:
     """Manage the locations where clients may put tables.

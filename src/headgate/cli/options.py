@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
 from headgate.errors import InvalidArgumentError
 
 TableArgument = Annotated[
-    str, typer.Argument(metavar="TABLE", help="table, schema.table or catalog.schema.table.")
+    str, Argument(metavar="TABLE", help="table, schema.table or catalog.schema.table.")
 ]
 DroppedArgument = Annotated[
-    str, typer.Argument(metavar="TABLE", help="Its former name, or its id: `headgate show -d`.")
+    str, Argument(metavar="TABLE", help="Its former name, or its id: `headgate show -d`.")
 ]
-FilesArgument = Annotated[
-    list[str], typer.Argument(metavar="FILE", help="Files; - for standard input.")
-]
+FilesArgument = Annotated[list[str], Argument(metavar="FILE", help="Files; - for standard input.")]
 FormatOption = Annotated[
-    str, typer.Option(metavar="FORMAT", help="csv, json, parquet; auto: from the file extension.")
+    str, Option(metavar="FORMAT", help="csv, json, parquet; auto: from the file extension.")
 ]
 
 RowFormat = Literal["table", "json", "csv"]

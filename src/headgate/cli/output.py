@@ -174,10 +174,7 @@ def listing(
 
 
 def record(entry: Any, **names: str) -> dict[str, object]:
-    """Return the fields of an entry of the catalog as in JSON.
-
-    Times are in ISO 8601. Names are in camel case, or as `names` gives them.
-    """
+    """Return the fields of an entry as in JSON: camel case or `names`, times in ISO 8601."""
     fields: dict[str, object] = {}
     for field in entry.__struct_fields__:
         value = getattr(entry, field)

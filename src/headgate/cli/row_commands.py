@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from headgate.cli.context import Globals
 from headgate.cli.input_files import Rows, format_of, on_disk
@@ -53,11 +54,11 @@ def properties(
     name: TableArgument,
     assigned: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Set a property; may be repeated."),
+        Option("--set", metavar="KEY=VALUE", help="Set a property; may be repeated."),
     ] = None,
     unset: Annotated[
         list[str] | None,
-        typer.Option("--unset", metavar="KEY", help="Remove a property; may be repeated."),
+        Option("--unset", metavar="KEY", help="Remove a property; may be repeated."),
     ] = None,
 ) -> None:
     """Show or change the properties of a table.
@@ -91,9 +92,7 @@ def properties(
 def comment(
     ctx: typer.Context,
     name: TableArgument,
-    text: Annotated[
-        str, typer.Argument(metavar="TEXT", help="The comment; an empty text removes it.")
-    ],
+    text: Annotated[str, Argument(metavar="TEXT", help="The comment; an empty text removes it.")],
 ) -> None:
     """Set or remove the comment of a table.
 

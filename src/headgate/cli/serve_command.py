@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from headgate.cli.context import Globals
 from headgate.errors import InvalidArgumentError
@@ -20,29 +21,26 @@ def serve(
     ctx: typer.Context,
     store: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="ADDRESS",
             help="A directory, sqlite:///FILE or postgresql://…; default: HEADGATE_STORE, --lake.",
             envvar="HEADGATE_STORE",
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535, help="The port.")] = _PORT,
+    host: Annotated[str, Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=1, max=65535, help="The port.")] = _PORT,
     workers: Annotated[
-        int, typer.Option(min=1, max=64, help="Worker processes; more than one needs PostgreSQL.")
+        int, Option(min=1, max=64, help="Worker processes; more than one needs PostgreSQL.")
     ] = 1,
     auth: Annotated[
-        bool,
-        typer.Option("--auth", help="Require a token of every client: `headgate token create`."),
+        bool, Option("--auth", help="Require a token of every client: `headgate token create`.")
     ] = False,
     tls_certificate: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Serve HTTPS with this certificate.")
+        Path | None, Option(metavar="FILE", help="Serve HTTPS with this certificate.")
     ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The certificate's key.")
-    ] = None,
+    tls_key: Annotated[Path | None, Option(metavar="FILE", help="The certificate's key.")] = None,
     log_level: Annotated[
-        str, typer.Option(help="debug, info, warning or error; JSON lines on stderr.")
+        str, Option(help="debug, info, warning or error; JSON lines on stderr.")
     ] = "info",
 ) -> None:
     """Serve a lake over HTTP.

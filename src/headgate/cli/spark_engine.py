@@ -20,13 +20,8 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from headgate import errors
 from headgate.cli.output import Output
-from headgate.errors import (
-    HeadgateError,
-    OutcomeUnknownError,
-    UnavailableError,
-    UnsupportedFeatureError,
-)
 
 if TYPE_CHECKING:  # slow to load, and needs PySpark
     from headgate.client.session import Session
@@ -102,7 +97,7 @@ class SparkRunner:
         except KeyboardInterrupt:
             raise SystemExit(INTERRUPTED) from None
         error = running.exception()
-        if isinstance(error, OutcomeUnknownError):
+        if isinstance(error, errors.OutcomeUnknownError):
             raise error
         outcome = "It finished before it could be cancelled." if error is None else "Cancelled."
         self._output.note(outcome)
@@ -113,15 +108,15 @@ class SparkRunner:
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] != "pyspark":
                 raise
-            raise UnsupportedFeatureError(
+            raise errors.UnsupportedFeatureError(
                 "SQL runs on Spark, and PySpark is not installed.",
                 remedy="Install it: pip install 'pyspark>=4.0,<4.4'. It needs Java 17.",
             ) from error
-        except HeadgateError:
+        except errors.HeadgateError:
             raise
         except Exception as error:  # Spark raises many kinds of exceptions
             reason = str(error).strip().partition("\n")[0]
-            raise UnavailableError(
+            raise errors.UnavailableError(
                 f"Spark did not start on {master}: {reason}{_end_of(log)}",
                 remedy=f"See {log}, or set HEADGATE_DEBUG=1 to see all output of Spark.",
             ) from error

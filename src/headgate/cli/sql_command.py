@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from headgate.cli.context import Globals
 from headgate.cli.options import RowFormat
@@ -16,20 +17,19 @@ from headgate.errors import InvalidArgumentError
 def sql(
     ctx: typer.Context,
     text: Annotated[
-        str | None, typer.Option("--execute", "-e", metavar="TEXT", help="Statements to run.")
+        str | None, Option("--execute", "-e", metavar="TEXT", help="Statements to run.")
     ] = None,
     file: Annotated[
-        str | None,
-        typer.Option("--file", "-f", metavar="FILE", help="Run a file; - for standard input."),
+        str | None, Option("--file", "-f", metavar="FILE", help="Run a file; - for standard input.")
     ] = None,
     format: Annotated[
-        RowFormat | None, typer.Option(help="Format of rows; default: table, or json with --json.")
+        RowFormat | None, Option(help="Format of rows; default: table, or json with --json.")
     ] = None,
     all_rows: Annotated[
-        bool, typer.Option("--all-rows", help="Show all rows in a table, not only 1,000.")
+        bool, Option("--all-rows", help="Show all rows in a table, not only 1,000.")
     ] = False,
     master: Annotated[
-        str, typer.Option(metavar="URL", help="Where Spark runs: local[2], spark://…, sc://….")
+        str, Option(metavar="URL", help="Where Spark runs: local[2], spark://…, sc://….")
     ] = "local[*]",
 ) -> None:
     """Run SQL on the tables of the lake, with Spark.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC
 from itertools import chain
 from time import perf_counter
 from typing import Any
@@ -120,7 +120,8 @@ def _converter(kind: Any) -> Convert | None:
     """Return a function that converts values of a Spark type; None if they need no conversion."""
     match kind.typeName():
         case "timestamp":
-            return _in_utc
+            # PySpark returns timestamps in local time without a zone.
+            return _unless_null(lambda v: v.astimezone(UTC))
         case "array":
             item = _converter(kind.elementType)
             return None if item is None else _unless_null(lambda v: [item(x) for x in v])
@@ -148,11 +149,6 @@ def _unless_null(convert: Convert) -> Convert:
 
 def _same(value: object) -> object:
     return value
-
-
-def _in_utc(value: datetime | None) -> datetime | None:
-    """Convert to UTC: PySpark returns timestamps in local time without a zone."""
-    return None if value is None else value.astimezone(UTC)
 
 
 # Lines

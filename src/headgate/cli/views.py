@@ -1,8 +1,4 @@
-"""What commands show, each as one value for JSON and one text.
-
-First lakes, tables, commits and findings; then what an operator asks for: events, status, tokens,
-locations, listeners.
-"""
+"""What commands show, each as one value for JSON and one text."""
 
 from __future__ import annotations
 
@@ -88,12 +84,7 @@ def show_external(output: Output, resolved: Resolved) -> None:
 
 
 def show_table(
-    output: Output,
-    name: str,
-    snapshot: Snapshot,
-    entry: TableEntry | None,
-    rows: Any,
-    limit: int,
+    output: Output, name: str, snapshot: Snapshot, entry: TableEntry | None, rows: Any, limit: int
 ) -> None:
     """Show the state of a table, its columns, and some rows."""
     names, values = rows.column_names, list(zip(*map(_values, rows.columns), strict=True))

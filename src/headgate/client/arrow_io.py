@@ -1,8 +1,4 @@
-"""Read and write rows with pyarrow, for small tables.
-
-Reads the rows of a snapshot, whole or in batches, and writes rows as data files with the actions
-that add them. The snapshot chooses the files to read; the transaction commits the new ones.
-"""
+"""Read and write rows with pyarrow, for small tables."""
 
 from __future__ import annotations
 
@@ -15,19 +11,13 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from headgate import errors
 from headgate.arguments import shown
 from headgate.data.arrow_types import arrow_schema, arrow_type, delta_schema, delta_type
 from headgate.data.constraints import Constraint, Filter, parse_constraint, parse_filter
 from headgate.data.file_reader import Layout, read_rows
-from headgate.data.file_writer import TARGET_FILE_SIZE, DataFiles
+from headgate.data.file_writer import DataFiles
 from headgate.data.row_conversion import check_rows, conform, constraints_of
-from headgate.errors import (
-    InvalidArgumentError,
-    InvalidDataError,
-    InvalidSchemaError,
-    MalformedError,
-    UnsupportedFeatureError,
-)
 from headgate.names import did_you_mean, fold
 from headgate.protocol.actions import AddFile
 from headgate.protocol.expressions.implied import implied_predicate
@@ -77,12 +67,9 @@ def to_batches(
     where: Predicate | str | None = None,
     limit: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Read the rows of a snapshot in batches, some files ahead of the caller.
-
-    `where` may be a condition in SQL; a time without a zone in it is UTC.
-    """
+    """Read the rows of a snapshot in batches; times without a zone in `where` are UTC."""
     if limit is not None and limit < 0:
-        raise InvalidArgumentError(f"The limit is {limit} rows; it cannot be negative.")
+        raise errors.InvalidArgumentError(f"The limit is {limit} rows; it cannot be negative.")
     layout = layout_of(snapshot)
     chosen = _chosen(layout.schema, columns)
     rows: Predicate | Filter | None
@@ -100,7 +87,7 @@ def layout_of(snapshot: Snapshot) -> Layout:
     mode = mapping_mode(snapshot.protocol, snapshot.metadata)
     for change in _type_changes(snapshot):
         if not is_readable(change.before, change.after) and change.before != VOID:
-            raise UnsupportedFeatureError(
+            raise errors.UnsupportedFeatureError(
                 f"{snapshot.label} version {snapshot.version}: column {'.'.join(change.path)} was"
                 f" changed from {change.before} to {change.after}, which typeWidening does not"
                 " allow."
@@ -119,7 +106,7 @@ def _type_changes(snapshot: Snapshot) -> list[TypeChange]:
     schema = snapshot.schema  # outside of `try`: its errors name the table already
     try:
         return type_changes(schema)
-    except (MalformedError, UnsupportedFeatureError) as error:
+    except (errors.MalformedError, errors.UnsupportedFeatureError) as error:
         raise type(error)(
             f"{snapshot.label} version {snapshot.version}: {error.message}", remedy=error.remedy
         ) from error
@@ -133,13 +120,13 @@ def _chosen(schema: StructType, columns: Sequence[str] | None) -> list[StructFie
         item = find(schema, [name])
         if item is None:
             known = [item.name for item in schema.fields]
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 f"The table has no column {name!r}.{did_you_mean(name, known)}",
                 remedy=f"Use columns of the table: {', '.join(known)}.",
             )
         found.append(item)
     if len({item.name for item in found}) < len(found):
-        raise InvalidArgumentError(f"A column is listed twice: {', '.join(columns)}.")
+        raise errors.InvalidArgumentError(f"A column is listed twice: {', '.join(columns)}.")
     return found
 
 
@@ -212,10 +199,7 @@ def _check_all(
 
 
 def rows_of(rows: object, schema: StructType) -> Rows:
-    """Convert rows to Arrow, from pandas, polars or a list of dicts.
-
-    Values of a list get the types of the columns of the schema.
-    """
+    """Convert rows from pandas, polars or a list of dicts, whose values get the schema's types."""
     if isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
         return rows
     try:
@@ -228,8 +212,8 @@ def rows_of(rows: object, schema: StructType) -> Rows:
         if isinstance(rows, list | tuple) and all(isinstance(row, Mapping) for row in rows):
             return _table_of(rows, schema)
     except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
-        raise InvalidDataError(f"The rows cannot be converted to Arrow: {error}.") from error
-    raise InvalidArgumentError(
+        raise errors.InvalidDataError(f"The rows cannot be converted to Arrow: {error}.") from error
+    raise errors.InvalidArgumentError(
         f"Rows cannot be given as {shown(rows)}.",
         remedy="Pass a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or polars "
         "DataFrame, or a list of dicts.",
@@ -250,10 +234,7 @@ def _without_views(table: pa.Table) -> pa.Table:
 
 
 def as_table(rows: object, schema: StructType) -> pa.Table:
-    """Convert rows to an Arrow table with types that a Delta table can have.
-
-    A column without values gets the type of the table's column of that name.
-    """
+    """Convert rows to a table with Delta's types; a void column gets that of the schema."""
     found = rows_of(rows, schema)
     table = found if isinstance(found, pa.Table) else pa.Table.from_batches(_batches(found))
     types = {fold(item.name): arrow_type(item.type) for item in schema.fields}
@@ -265,7 +246,7 @@ def as_table(rows: object, schema: StructType) -> pa.Table:
     try:
         return table.cast(pa.schema(fields))
     except pa.ArrowInvalid as error:
-        raise InvalidDataError(f"A value does not fit: {error}.") from error
+        raise errors.InvalidDataError(f"A value does not fit: {error}.") from error
 
 
 def _plain_type(field: pa.Field) -> pa.DataType:
@@ -283,18 +264,12 @@ def _table_of(rows: Sequence[Mapping[str, object]], schema: StructType) -> pa.Ta
         try:
             columns[name] = pa.array([row.get(name) for row in rows], types.get(fold(name)))
         except (pa.ArrowException, TypeError, OverflowError) as error:
-            raise InvalidDataError(f"Column {name!r}: {error}.") from error
+            raise errors.InvalidDataError(f"Column {name!r}: {error}.") from error
     return pa.table(columns)
 
 
 def write_files(
-    table: Snapshot,
-    rows: Rows,
-    *,
-    store: ObjectStore,
-    new_id: Callable[[], UUID],
-    now_ms: int,
-    target_file_size: int = TARGET_FILE_SIZE,
+    table: Snapshot, rows: Rows, *, store: ObjectStore, new_id: Callable[[], UUID], now_ms: int
 ) -> list[AddFile]:
     """Write rows as data files of a table; return the actions that add them.
 
@@ -302,11 +277,11 @@ def write_files(
     returns, the files are durable. Readers see them once they are committed.
     """
     if found := unwritable(table.protocol, table.metadata):
-        raise UnsupportedFeatureError(f"Rows cannot be written: {', '.join(found)}.")
+        raise errors.UnsupportedFeatureError(f"Rows cannot be written: {', '.join(found)}.")
     mapped = mapping_mode(table.protocol, table.metadata) != "none"
     schema = table.schema if mapped else without_mapping(table.schema)
     if problems := void_problems(schema):
-        raise InvalidSchemaError(f"Rows cannot be written: {'; '.join(problems)}.")
+        raise errors.InvalidSchemaError(f"Rows cannot be written: {'; '.join(problems)}.")
     constraints = constraints_of(schema, table.metadata.configuration)
     files = DataFiles(
         schema=schema,
@@ -317,7 +292,6 @@ def write_files(
         store=store,
         new_id=new_id,
         now_ms=now_ms,
-        target_file_size=target_file_size,
     )
     with files:
         for batch in _batches(rows):

@@ -18,27 +18,24 @@ from headgate.table.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """The `commitInfo` of a commit; what is missing in it is None or empty."""
+    """The `commitInfo` of a commit, as in DESCRIBE HISTORY; what is missing is None or empty."""
 
     version: Version
     timestamp_ms: int | None
     operation: str | None
     parameters: Mapping[str, object]
-    metrics: Mapping[str, object]
     read_version: int | None
     isolation: str | None
     is_blind_append: bool | None
-    txn_id: str | None
+    metrics: Mapping[str, object]
     engine: str | None
+    txn_id: str | None
 
 
 def history_of(
     snapshot: Snapshot, limit: int | None = None, catalog: ManagingCatalog | None = None
 ) -> list[HistoryEntry]:
-    """Return the `commitInfo` of the commits in a log, newest first.
-
-    Commits of a managed table that are not published yet come from its catalog.
-    """
+    """Return the `commitInfo` of commits, newest first; those not published come from `catalog`."""
     oldest = Version(0 if limit is None else max(0, snapshot.version - limit + 1))
     held: dict[int, RatifiedCommit] = {}
     if catalog is not None and snapshot.table_id is not None:

@@ -44,16 +44,10 @@ class Sender(Protocol):
     def send(
         self, method: str, path: str, headers: Mapping[str, str], content: bytes | None
     ) -> Reply:
-        """Send one request once.
-
-        Raises `UnavailableError` if it was not sent, and `LostError` if it was sent and no answer
-        came.
-        """
-        ...
+        """Send once; raise `UnavailableError` if it was not sent, `LostError` without answer."""
 
     def close(self) -> None:
         """Close idle connections. Closing twice is allowed."""
-        ...
 
 
 class Connections:
@@ -237,8 +231,7 @@ class _Connection:
 
 def _invalid_address(address: str) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"{shown(address)!r} is not a valid address of a server.",
-        remedy="Write http://HOST:PORT.",
+        f"{shown(address)!r} is not a valid address of a server.", remedy="Write http://HOST:PORT."
     )
 
 

@@ -1,8 +1,4 @@
-"""Maintenance of a table's log by a client: checkpoints and version checksums.
-
-A checkpoint needs a published version, a checksum does not. The client reports both files to the
-catalog, so that readers do not have to list the log. Neither needs the catalog's permission.
-"""
+"""Write checkpoints and version checksums, and report them to the catalog for its readers."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from headgate.protocol.actions import TableId
 from headgate.protocol.log.checksums import VersionChecksum
 from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.paths import Checksum
-from headgate.table.checkpoint_writer import Form, write_checkpoint
+from headgate.table.checkpoint_writer import CheckpointForm, write_checkpoint
 from headgate.table.checkpoint_writer import write_checksum as put_checksum
 from headgate.table.log_files import DeltaLog
 from headgate.table.ratified_content import ratified_content
@@ -80,13 +76,13 @@ def _require_published(catalog: ManagingCatalog, table_id: TableId, snapshot: Sn
         raise NotPublishedError(snapshot.label, version)
 
 
-def _form(kind: str) -> Form:
+def _form(kind: str) -> CheckpointForm:
     try:
-        return Form(kind)
+        return CheckpointForm(kind)
     except ValueError:
         raise InvalidArgumentError(
             f"{kind!r} is not a kind of checkpoint.",
-            remedy=f"Use one of {', '.join(form.value for form in Form)}.",
+            remedy=f"Use one of {', '.join(form.value for form in CheckpointForm)}.",
         ) from None
 
 

@@ -14,36 +14,14 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
-from headgate.api import bodies, problems
+from headgate import errors
+from headgate.api import bodies, messages, problems
 from headgate.api.bodies import EventPage, ListenerList, NewListener
 from headgate.api.events import Event
-from headgate.api.messages import (
-    Answer,
-    Finding,
-    Proposal,
-    Ratified,
-    RatifiedCommit,
-    RatifiedCommits,
-    Rejected,
-    Resolved,
-    StagingTable,
-    TableEntry,
-    TimelineEntry,
-    VersionTaken,
-)
 from headgate.api.port import Progress, Ref
 from headgate.api.status import ListenerEntry, LocationEntry, Status
 from headgate.client.http_connections import Connections, LostError, Reply, Sender
 from headgate.clock import Clock, Ids
-from headgate.errors import (
-    BusyError,
-    HeadgateError,
-    InvalidArgumentError,
-    MalformedError,
-    NotFoundError,
-    OutcomeUnknownError,
-    UnavailableError,
-)
 from headgate.failpoints import fail_point
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
@@ -99,23 +77,21 @@ class RemoteCatalog:
 
     # Reading
 
-    def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
+    def resolve(self, ref: Ref, at: Sequence | None = None) -> messages.Resolved:
         path = f"/v1/names/{_escaped(str(ref))}" if isinstance(ref, TableName) else _path_of(ref)
-        resolved = self._get(path, Resolved, at=at, minSequence=self._min_sequence(at))
+        resolved = self._get(path, messages.Resolved, at=at, minSequence=self._min_sequence(at))
         self._note_sequence(resolved.sequence)
         return resolved
 
-    def resolve_many(self, refs: Many[Ref], at: Sequence | None = None) -> tuple[Resolved, ...]:
+    def resolve_many(
+        self, refs: Many[Ref], at: Sequence | None = None
+    ) -> tuple[messages.Resolved, ...]:
         refs = list(refs)
         if not refs:
             return ()
         asked = [("name" if isinstance(ref, TableName) else "tableId", ref) for ref in refs]
         found = self._get(
-            "/v1/names",
-            bodies.ResolvedTables,
-            *asked,
-            at=at,
-            minSequence=self._min_sequence(at),
+            "/v1/names", bodies.ResolvedTables, *asked, at=at, minSequence=self._min_sequence(at)
         ).tables
         for resolved in found:
             self._note_sequence(resolved.sequence)
@@ -129,9 +105,9 @@ class RemoteCatalog:
 
     def ratified_commits(
         self, table_id: TableId, first: Version | None = None, last: Version | None = None
-    ) -> RatifiedCommits:
+    ) -> messages.RatifiedCommits:
         path = f"{_path_of(table_id)}/commits"
-        commits: list[RatifiedCommit] = []
+        commits: list[messages.RatifiedCommit] = []
         while True:
             page = self._get(path, bodies.CommitPage, first=first, last=last)
             # Commits that were held when a page was read may be published and no longer held when
@@ -140,14 +116,14 @@ class RemoteCatalog:
                 commits.clear()
             commits += page.commits
             if page.next is None:
-                return RatifiedCommits(latest=page.latest, commits=tuple(commits))
+                return messages.RatifiedCommits(latest=page.latest, commits=tuple(commits))
             first = page.next
 
     def timeline(
         self, table_id: TableId, first: Version | None = None, last: Version | None = None
-    ) -> tuple[TimelineEntry, ...]:
+    ) -> tuple[messages.TimelineEntry, ...]:
         path = f"{_path_of(table_id)}/timeline"
-        entries: list[TimelineEntry] = []
+        entries: list[messages.TimelineEntry] = []
         while True:
             page = self._get(path, bodies.Timeline, first=first, last=last)
             entries += page.entries
@@ -155,17 +131,19 @@ class RemoteCatalog:
                 return tuple(entries)
             first = page.next
 
-    def outcome(self, txn_id: TxnId) -> Ratified | Rejected | None:
-        kind: Any = Ratified | Rejected
+    def outcome(self, txn_id: TxnId) -> messages.Ratified | messages.Rejected | None:
+        kind: Any = messages.Ratified | messages.Rejected
         try:
-            found: Ratified | Rejected = self._get(f"/v1/transactions/{_escaped(txn_id)}", kind)
-        except NotFoundError:
+            found: messages.Ratified | messages.Rejected = self._get(
+                f"/v1/transactions/{_escaped(txn_id)}", kind
+            )
+        except errors.NotFoundError:
             return None
         return found
 
     # Committing
 
-    def propose(self, proposal: Proposal) -> Answer:
+    def propose(self, proposal: messages.Proposal) -> messages.Answer:
         # Sent once: the proposer decides how long to repeat it.
         if len(proposal.parts) == 1 and not isinstance(proposal.parts[0].content, Put):
             part = proposal.parts[0]
@@ -180,11 +158,11 @@ class RemoteCatalog:
         else:
             path, body = f"/v1/transactions/{_escaped(proposal.txn_id)}/proposal", proposal
         try:
-            answer = _decoded(self._send("POST", path, body, proposal.txn_id), Ratified)
+            answer = _decoded(self._send("POST", path, body, proposal.txn_id), messages.Ratified)
         except _NotRatifiedError as decided:
             return decided.answer
         except LostError as lost:
-            raise OutcomeUnknownError(proposal.txn_id, str(lost)) from lost
+            raise errors.OutcomeUnknownError(proposal.txn_id, str(lost)) from lost
         fail_point("remote.after_answer")
         self._note_sequence(answer.sequence)
         return answer
@@ -224,8 +202,8 @@ class RemoteCatalog:
 
     def tables(
         self, namespace: SchemaName | None = None, *, dropped: bool = False
-    ) -> tuple[TableEntry, ...]:
-        entries: list[TableEntry] = []
+    ) -> tuple[messages.TableEntry, ...]:
+        entries: list[messages.TableEntry] = []
         after: str | None = None
         while True:
             page = self._get(
@@ -242,17 +220,17 @@ class RemoteCatalog:
 
     def stage_table(
         self, location: str | None = None, *, namespace: SchemaName | None = None
-    ) -> StagingTable:
+    ) -> messages.StagingTable:
         within = None if namespace is None else str(namespace)
         body = bodies.NewStagingTable(location=location, namespace=within)
-        return self._change("POST", "/v1/staging-tables", body, StagingTable)
+        return self._change("POST", "/v1/staging-tables", body, messages.StagingTable)
 
-    def register_table(self, name: TableName, table_id: TableId) -> Resolved:
+    def register_table(self, name: TableName, table_id: TableId) -> messages.Resolved:
         return self._register(bodies.NewTable(name=str(name), table_id=table_id))
 
     def create_table(
         self, name: TableName, table_id: TableId, txn_id: TxnId, first: Inline
-    ) -> Resolved:
+    ) -> messages.Resolved:
         return self._register(
             bodies.NewTable(name=str(name), table_id=table_id, txn_id=txn_id, first=first)
         )
@@ -263,7 +241,7 @@ class RemoteCatalog:
         location: str,
         format: str = "delta",
         schema_string: str | None = None,
-    ) -> Resolved:
+    ) -> messages.Resolved:
         external = bodies.External(location=location, format=format, schema_string=schema_string)
         return self._register(bodies.NewTable(name=str(name), external=external))
 
@@ -290,7 +268,7 @@ class RemoteCatalog:
         *,
         repair: bool = False,
         progress: Progress | None = None,
-    ) -> tuple[Finding, ...]:
+    ) -> tuple[messages.Finding, ...]:
         body = bodies.Check(table_id=table_id, repair=repair)
         return self._change("POST", "/v1/checks", body, bodies.Findings).findings
 
@@ -324,8 +302,8 @@ class RemoteCatalog:
         path = f"{_path_of(table_id)}/{what}"
         return self._change("POST", path, bodies.UpTo(upto=upto), bodies.Published).published
 
-    def _register(self, body: bodies.NewTable) -> Resolved:
-        resolved = self._change("POST", "/v1/tables", body, Resolved)
+    def _register(self, body: bodies.NewTable) -> messages.Resolved:
+        resolved = self._change("POST", "/v1/tables", body, messages.Resolved)
         self._note_sequence(resolved.sequence)
         return resolved
 
@@ -339,7 +317,7 @@ class RemoteCatalog:
         try:
             return _decoded(self._repeat(lambda: self._send("GET", path, None)), kind)
         except LostError as lost:
-            raise UnavailableError(f"The server did not answer: {lost}.") from lost
+            raise errors.UnavailableError(f"The server did not answer: {lost}.") from lost
 
     def _change(self, method: str, path: str, body: object, kind: type[Body]) -> Body:
         """Request a change under a new key; return its decoded answer."""
@@ -355,14 +333,12 @@ class RemoteCatalog:
             content = self._repeat(lambda: self._send(method, path, body, key), is_change=True)
             return decode(content)
         except LostError as lost:
-            raise OutcomeUnknownError(key, str(lost)) from lost
+            raise errors.OutcomeUnknownError(key, str(lost)) from lost
 
     def _repeat(self, send: Callable[[], bytes], *, is_change: bool = False) -> bytes:
-        """Send a request until an answer comes; raise `LostError` if one was lost and none came.
-
-        After a lost answer the refusal of a change counts as lost too: the server may refuse the
-        second request before it looks up the outcome of the first.
-        """
+        """Send a request until an answer comes; raise `LostError` if one was lost and none came."""
+        # After a lost answer the refusal of a change counts as lost too: the server may refuse the
+        # second request before it looks up the outcome of the first.
         began, pause_s = self._clock.monotonic(), _PAUSE_S
         lost: LostError | None = None
         while True:
@@ -370,15 +346,15 @@ class RemoteCatalog:
             patience_s = self._patience.lost_s
             try:
                 return send()
-            except BusyError as busy:
+            except errors.BusyError as busy:
                 error, patience_s = busy, self._patience.busy_s
-            except UnavailableError as unavailable:
+            except errors.UnavailableError as unavailable:
                 error = unavailable
             except LostError as again:
                 error = lost = again
-            except OutcomeUnknownError as unknown:
+            except errors.OutcomeUnknownError as unknown:
                 error = lost = LostError(unknown.message.rstrip("."))
-            except HeadgateError as refusal:
+            except errors.HeadgateError as refusal:
                 if lost is None or not is_change:
                     raise
                 refused = refusal.message.rstrip(".")
@@ -406,14 +382,16 @@ class RemoteCatalog:
     def _refusal(self, reply: Reply) -> Exception:
         try:
             problem = bodies.decode(reply.content, problems.Problem)
-        except MalformedError:  # a proxy answered, or another kind of server
+        except errors.MalformedError:  # a proxy answered, or another kind of server
             message = f"{self._address} answered {reply.status}, not as a Headgate server does"
             if reply.status < 500:
-                return InvalidArgumentError(f"{message}.", remedy="Check the address.")
+                return errors.InvalidArgumentError(f"{message}.", remedy="Check the address.")
             return LostError(message)
         if problem.answer is not None:
             return _NotRatifiedError(problem.answer)
-        if problem.code == HeadgateError.code:  # a fault of the server, before or after it acted
+        if (
+            problem.code == errors.HeadgateError.code
+        ):  # a fault of the server, before or after it acted
             return LostError(f"{problem.detail.rstrip('.')} (request {problem.request_id})")
         if reply.status == 429 and reply.retry_after is not None and reply.retry_after.isdigit():
             self._clock.sleep(min(float(reply.retry_after), _LONGEST_PAUSE_S))
@@ -431,7 +409,7 @@ class RemoteCatalog:
 class _NotRatifiedError(Exception):
     """Carries the answer to a proposal that was not ratified."""
 
-    def __init__(self, answer: Rejected | VersionTaken) -> None:
+    def __init__(self, answer: messages.Rejected | messages.VersionTaken) -> None:
         super().__init__()
         self.answer = answer
 
@@ -440,7 +418,7 @@ def _decoded(content: bytes, kind: type[Body]) -> Body:
     """Decode a successful answer; one that cannot be decoded counts as lost."""
     try:
         return bodies.decode(content, kind)
-    except MalformedError as error:
+    except errors.MalformedError as error:
         raise LostError(error.message.rstrip(".")) from error
 
 

@@ -1,8 +1,4 @@
-"""Sessions: open, create, rename and drop tables, and read what the catalog records.
-
-A session uses any catalog through `api.port`, and refuses what a catalog does not support. It is
-the place where text is parsed into names.
-"""
+"""Sessions, which use any catalog through `api.port`; here text is parsed into names."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Self
 
+from headgate import errors
 from headgate.api.events import Event, Listener
 from headgate.api.messages import Finding, Ratified, Rejected, Resolved, TableEntry
 from headgate.api.port import (
@@ -36,21 +33,9 @@ from headgate.client import event_stream
 from headgate.client.plain_table import PlainTable
 from headgate.client.table import Table
 from headgate.client.table_creation import create_in_one, create_in_three
-from headgate.client.table_definition import (
-    AnySchema,
-    Fill,
-    TableDefinition,
-    columns_of,
-)
+from headgate.client.table_definition import AnySchema, Fill, TableDefinition, columns_of
 from headgate.client.transaction import Committer, Patience
 from headgate.clock import Clock, Ids
-from headgate.errors import (
-    AlreadyExistsError,
-    InvalidArgumentError,
-    NotFoundError,
-    UnsupportedByCatalogError,
-    UnsupportedFeatureError,
-)
 from headgate.names import (
     DEFAULT_CATALOG,
     DEFAULT_SCHEMA,
@@ -125,7 +110,7 @@ class Session:
         namespace = self.schema_name(name)
         try:
             self._registry().create_namespace(namespace, storage_root=storage_root)
-        except AlreadyExistsError:
+        except errors.AlreadyExistsError:
             known = self.namespaces() if if_not_exists else ()
             if all(other.key != namespace.key for other in known):
                 raise
@@ -135,14 +120,11 @@ class Session:
         self._registry().drop_namespace(self.schema_name(name))
 
     def rename_namespace(self, name: str, to: str) -> None:
-        """Rename a namespace within its catalog; its tables keep their ids, data and history.
-
-        If it is the current namespace, it stays the current one.
-        """
+        """Rename a namespace within its catalog; its tables keep their ids, data and history."""
         old = self.schema_name(name)
         new = SchemaName.parse(to, catalog=old.catalog)
         if fold(new.catalog) != fold(old.catalog):
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 f"A namespace cannot be moved to another catalog: {old} to {new}.",
                 remedy="Rename its tables instead: session.rename().",
             )
@@ -176,7 +158,7 @@ class Session:
         known = {found.key: found for found in self.namespaces()}
         if namespace.key not in known:
             hint = did_you_mean(namespace.schema, [found.schema for found in known.values()])
-            raise NotFoundError(
+            raise errors.NotFoundError(
                 f"There is no namespace {namespace}.{hint}",
                 remedy="See session.namespaces(), or `headgate show`.",
             )
@@ -195,10 +177,7 @@ class Session:
         as_of: When | None = None,
         sequence: int | None = None,
     ) -> Snapshot:
-        """Load a managed table: its latest version, or an earlier one. Spec: RD-01, CM-38.
-
-        This resolves the table once; `table(name).snapshot()` resolves it twice.
-        """
+        """Load a version of a managed table, resolving it only once. Spec: RD-01, CM-38."""
         refuse_several(version=version, as_of=as_of, sequence=sequence)
         resolved = self._resolved(self.table_name(name), sequence)
         _refuse_external(resolved)
@@ -210,7 +189,7 @@ class Session:
         """Load a table that is resolved already, managed or external. Spec: RD-01, RD-02."""
         refuse_several(version=version, as_of=as_of)
         if resolved.format.lower() != "delta":
-            raise UnsupportedFeatureError(
+            raise errors.UnsupportedFeatureError(
                 f"{resolved.name} is a {resolved.format} table at {resolved.location}.",
                 remedy="Read it with a tool for that format.",
             )
@@ -230,7 +209,7 @@ class Session:
     def find(self, name: str, sequence: int | None = None) -> Resolved | None:
         """Resolve a name, now or as of a sequence; return None if no table has it."""
         at = None if sequence is None else SequenceNumber(sequence)
-        with suppress(NotFoundError):
+        with suppress(errors.NotFoundError):
             return snapshot_loader.resolve(self.catalog, self.table_name(name), at)
         return None
 
@@ -278,7 +257,7 @@ class Session:
         definition = TableDefinition.parse(schema, partition_by, properties, comment)
         try:
             return self._create(self.table_name(name), definition, _CREATE, three_phase=three_phase)
-        except AlreadyExistsError:
+        except errors.AlreadyExistsError:
             existing = self.find(name) if if_not_exists else None
             if existing is None or not existing.catalog_managed:
                 raise
@@ -294,21 +273,18 @@ class Session:
         *,
         or_create: bool = False,
     ) -> Table:
-        """Replace a table by an empty one; its id and its history stay.
-
-        With `or_create` a table that does not exist is created.
-        """
+        """Replace a table by an empty one with its id and history; `or_create` allows a new one."""
         definition = TableDefinition.parse(schema, partition_by, properties, comment)
         table_name = self.table_name(name)
         operation = _CREATE_OR_REPLACE if or_create else _REPLACE
         try:
             table = self._open(table_name)
-        except NotFoundError:
+        except errors.NotFoundError:
             if not or_create:
                 raise
             try:
                 return self._create(table_name, definition, operation)
-            except AlreadyExistsError:  # another client created it meanwhile
+            except errors.AlreadyExistsError:  # another client created it meanwhile
                 table = self._open(table_name)
         table.replace(definition, operation, table.newest_seen)
         return table
@@ -320,10 +296,7 @@ class Session:
         fill: Fill,
         operation: str = "CREATE TABLE AS SELECT",
     ) -> Table:
-        """Create a table with the files that an engine writes: name and rows appear together.
-
-        The catalog must support staging tables. Spec: CM-39.
-        """
+        """Create a table with files that an engine writes: name and rows together. Spec: CM-39."""
         return self.open(
             create_in_three(
                 self._committer, self._store_for, self.table_name(name), definition, operation, fill
@@ -331,11 +304,7 @@ class Session:
         )
 
     def register_external(
-        self,
-        name: str,
-        location: str,
-        format: str = "delta",
-        schema: AnySchema | None = None,
+        self, name: str, location: str, format: str = "delta", schema: AnySchema | None = None
     ) -> Resolved:
         """Register a table that is stored elsewhere and not managed; nothing of it is read."""
         externals = require(self.catalog, Externals)
@@ -348,7 +317,7 @@ class Session:
         """Open an external Delta table for reading; a managed table is refused."""
         resolved = self._resolved(self.table_name(name))
         if resolved.catalog_managed:
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 f"{name} is managed by this catalog.", remedy="Open it with session.table()."
             )
         return PlainTable(self.load(resolved, version, as_of))
@@ -365,10 +334,7 @@ class Session:
         return table_id
 
     def undrop(self, table: str, to: str | None = None) -> Table:
-        """Restore a dropped table, by its id or its last name.
-
-        Of several dropped tables of one name the one dropped last is restored.
-        """
+        """Restore a dropped table, by its id or its name: of several the one dropped last."""
         registry = self._registry()
         gone = self._gone(registry, table, TableStatus.DROPPED)
         found = max(gone, key=lambda entry: entry.dropped_ms or 0)
@@ -376,16 +342,13 @@ class Session:
         return self._open(found.table_id)
 
     def purge(self, table: str, progress: Progress | None = None) -> int:
-        """Delete the files of a dropped table; return their number. Spec: CM-40.
-
-        `progress` is called with the number of files deleted and the number of all.
-        """
+        """Delete the files of a dropped table; return their number. Spec: CM-40."""
         registry = self._registry()
         # A purge that was interrupted continues: the table is purged already.
         found = self._gone(registry, table, TableStatus.DROPPED, TableStatus.PURGED)
         if len(found) > 1:
             ids = ", ".join(entry.table_id for entry in found)
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 f"{len(found)} dropped tables had the name {table}: {ids}.",
                 remedy="Pass the id of the one to purge.",
             )
@@ -414,10 +377,7 @@ class Session:
     def fsck(
         self, name: str | None = None, *, repair: bool = False, progress: Progress | None = None
     ) -> tuple[Finding, ...]:
-        """Compare one table or all with their logs; with `repair` repair what can be repaired.
-
-        `progress` is called with the number of tables checked and the number of all.
-        """
+        """Compare one table or all with their logs; with `repair` repair what can be repaired."""
         checks = require(self.catalog, Checks)
         table_id = None if name is None else self.table(name).id
         return checks.fsck(table_id, repair=repair, progress=progress)
@@ -531,13 +491,13 @@ class Session:
     def _administration(self) -> Administration:
         try:
             return require(self.catalog, Administration)
-        except UnsupportedByCatalogError as error:
+        except errors.UnsupportedByCatalogError as error:
             from headgate.client.remote import RemoteCatalog  # slow to import, and rarely needed
 
             message = error.message
             if isinstance(self.catalog, RemoteCatalog):
                 message = "Tokens, locations and backups cannot be managed through a server."
-            raise UnsupportedByCatalogError(
+            raise errors.UnsupportedByCatalogError(
                 message,
                 remedy="Run this where the server runs, and name the address of the catalog's own "
                 "store: a directory, sqlite:///FILE or postgresql://….",
@@ -550,11 +510,11 @@ class Session:
         try:
             at = None if sequence is None else SequenceNumber(sequence)
             return snapshot_loader.resolve(self.catalog, ref, at)
-        except NotFoundError as error:
+        except errors.NotFoundError as error:
             hint = self.suggestion(str(ref)) if isinstance(ref, TableName) else ""
             if not hint:
                 raise
-            raise NotFoundError(f"{error.message}{hint}") from None
+            raise errors.NotFoundError(f"{error.message}{hint}") from None
 
     def _open(self, ref: Ref) -> Table:
         return self.open(self._resolved(ref))
@@ -566,7 +526,7 @@ class Session:
             key = self.table_name(table).key
             found = [e for e in entries if e.name and TableName.parse(e.name).key == key]
         if not found:
-            raise NotFoundError(
+            raise errors.NotFoundError(
                 f"There is no dropped table {table}.",
                 remedy="See session.tables(dropped=True), or `headgate show --dropped`.",
             )
@@ -581,7 +541,9 @@ class Session:
         three_phase: bool = False,
     ) -> Table:
         if not three_phase:
-            with suppress(UnsupportedByCatalogError):  # this catalog needs version 0 in the log
+            with suppress(
+                errors.UnsupportedByCatalogError
+            ):  # this catalog needs version 0 in the log
                 return self.open(create_in_one(self._committer, name, definition, operation))
         return self.open(
             create_in_three(self._committer, self._store_for, name, definition, operation)
@@ -591,7 +553,7 @@ class Session:
 def _refuse_external(resolved: Resolved) -> None:
     if not resolved.catalog_managed:
         label = resolved.name or resolved.table_id
-        raise InvalidArgumentError(
+        raise errors.InvalidArgumentError(
             f"{label} is an external {resolved.format} table at {resolved.location}.",
             remedy="Read it with session.open_external(), or by its location.",
         )

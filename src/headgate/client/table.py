@@ -1,8 +1,4 @@
-"""Read, write and change tables.
-
-A `Table` is a managed table by its id: it stays valid when the table is renamed, and a new table
-with the same name is another one.
-"""
+"""Read, write and change tables."""
 
 from __future__ import annotations
 
@@ -10,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from headgate import errors
 from headgate.api.messages import Resolved, TimelineEntry
 from headgate.api.port import Progress, Publishing, Timelines, require
 from headgate.arguments import When, checked, milliseconds, refuse_several
@@ -31,29 +28,8 @@ from headgate.client.table_definition import (
     table_operation,
     type_of,
 )
-from headgate.client.transaction import (
-    Change,
-    Committed,
-    Committer,
-    Operation,
-    as_text,
-)
-from headgate.errors import (
-    ConflictError,
-    InvalidArgumentError,
-    InvalidDataError,
-    InvariantError,
-    NotFoundError,
-    RefusedError,
-)
-from headgate.protocol.actions import (
-    Action,
-    AddFile,
-    TableId,
-    TxnId,
-    Version,
-    removals,
-)
+from headgate.client.transaction import Change, Committed, Committer, OperationInfo, as_text
+from headgate.protocol.actions import Action, AddFile, TableId, TxnId, Version, removals
 from headgate.protocol.actions import Sequence as SequenceNumber
 from headgate.protocol.commit.conflicts import Scan
 from headgate.protocol.data_paths import normal_path
@@ -139,10 +115,7 @@ class Table:
     # Reading
 
     def snapshot(
-        self,
-        version: int | None = None,
-        as_of: When | None = None,
-        sequence: int | None = None,
+        self, version: int | None = None, as_of: When | None = None, sequence: int | None = None
     ) -> Snapshot:
         """Load the latest version, or an earlier one. Spec: RD-01, CM-38."""
         refuse_several(version=version, as_of=as_of, sequence=sequence)
@@ -200,7 +173,7 @@ class Table:
             base = self._refreshed()
         try:
             return self._commit(self._appending(base, rows))
-        except (ConflictError, InvalidDataError):
+        except (errors.ConflictError, errors.InvalidDataError):
             # The base may be as old as this handle; commits before this call do not conflict.
             newest = self.snapshot()
             if newest.version == base.version:
@@ -218,7 +191,7 @@ class Table:
             self._change(
                 base,
                 actions=(*removals(removed, self.committer.clock.now_ms()), *adds),
-                operation=Operation(
+                operation=OperationInfo(
                     "WRITE",
                     {"mode": "Overwrite", "partitionBy": as_text(base.partition_columns)},
                     added_metrics(adds) | removed_metrics(removed),
@@ -234,17 +207,17 @@ class Table:
         given = {normal_path(path): path for path in paths}
         removed = [file for file in base.files() if normal_path(file.path) in given]
         if missing := sorted(given.keys() - {normal_path(file.path) for file in removed}):
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 f"{self.name} has no file {given[missing[0]]} at version {base.version}.",
                 remedy="Pass paths of files that are in the table now.",
             )
         if not removed:
-            raise InvalidArgumentError("No files to remove were passed.")
+            raise errors.InvalidArgumentError("No files to remove were passed.")
         return self._commit(
             self._change(
                 base,
                 actions=removals(removed, self.committer.clock.now_ms()),
-                operation=Operation("DELETE", {"predicate": "[]"}, removed_metrics(removed)),
+                operation=OperationInfo("DELETE", {"predicate": "[]"}, removed_metrics(removed)),
             )
         )
 
@@ -252,7 +225,7 @@ class Table:
         """Set table properties; add the table features that they need."""
         refuse_protected(properties)
         texts = property_texts(properties)
-        operation = Operation("SET TBLPROPERTIES", {"properties": as_text(texts)})
+        operation = OperationInfo("SET TBLPROPERTIES", {"properties": as_text(texts)})
 
         def build(base: Snapshot) -> Alteration:
             after = {**base.metadata.configuration, **texts}
@@ -264,7 +237,7 @@ class Table:
         """Remove table properties; with `if_exists` they need not be set."""
         unset = list(keys)
         refuse_protected(unset)
-        operation = Operation(
+        operation = OperationInfo(
             "UNSET TBLPROPERTIES",
             {"properties": as_text(unset), "ifExists": property_text(if_exists)},
         )
@@ -273,7 +246,7 @@ class Table:
             before = base.metadata.configuration
             missing = [key for key in unset if key not in before]
             if missing and not if_exists:
-                raise NotFoundError(
+                raise errors.NotFoundError(
                     f"{self.name} has no property {missing[0]}.", remedy="See table.properties."
                 )
             kept = {key: value for key, value in before.items() if key not in unset}
@@ -283,7 +256,7 @@ class Table:
 
     def comment(self, text: str | None) -> Committed:
         """Set the comment of the table; None removes it."""
-        operation = Operation("SET TBLPROPERTIES", {"properties": as_text({"comment": text})})
+        operation = OperationInfo("SET TBLPROPERTIES", {"properties": as_text({"comment": text})})
         return self._alter(
             lambda base: Alteration(replaced(base.metadata, description=text), operation)
         )
@@ -325,13 +298,10 @@ class Table:
     def drop_columns(
         self, columns: Iterable[str | Sequence[str]], *, if_exists: bool = False
     ) -> Committed | None:
-        """Drop columns of a table with column mapping.
-
-        With `if_exists` columns that do not exist are ignored; returns None if none exists.
-        """
+        """Drop columns of a table with column mapping; with `if_exists` None if none exists."""
         paths = [table_changes.path_of(column) for column in columns]
         if not paths:
-            raise InvalidArgumentError("No columns to drop were passed.")
+            raise errors.InvalidArgumentError("No columns to drop were passed.")
         base = None
         if if_exists:
             base = self.snapshot()
@@ -369,10 +339,7 @@ class Table:
         operation: str = "REPLACE TABLE",
         base: Snapshot | None = None,
     ) -> Committed:
-        """Replace this table by an empty one with the same id, in one more version.
-
-        `base` is the snapshot to start from, by default the latest.
-        """
+        """Replace this table by an empty one with the same id, as the version after `base`."""
 
         def change(base: Snapshot) -> Change:
             made = replacement(base, definition, self.committer.ids, self.committer.clock.now_ms())
@@ -385,7 +352,7 @@ class Table:
         self,
         base: Snapshot,
         actions: Sequence[Action],
-        operation: Operation,
+        operation: OperationInfo,
         scans: Sequence[Scan] = (),
         *,
         txn_id: TxnId | None = None,
@@ -397,10 +364,7 @@ class Table:
     # Maintenance
 
     def publish(self, upto: int | None = None, progress: Progress | None = None) -> Version:
-        """Publish ratified commits; return the last published version.
-
-        `progress` is called with the number of commits published and the number of all.
-        """
+        """Publish ratified commits; return the last published version."""
         publishing = require(self._catalog, Publishing)
         target = None if upto is None else Version(upto)
         if progress is None:
@@ -416,10 +380,7 @@ class Table:
         return done
 
     def checkpoint(self, version: int | None = None, kind: str | None = None) -> Version:
-        """Write a checkpoint of a published version, by default in the form the table requires.
-
-        `kind` is `classic`, `v2` or `v2-json`. Spec: CM-27.
-        """
+        """Write a `classic`, `v2` or `v2-json` checkpoint, or the required one. Spec: CM-27."""
         snapshot = self.snapshot(version)
         maintenance.checkpoint(
             self._catalog, self._id, snapshot, kind, self.committer.clock, self.committer.ids
@@ -441,7 +402,7 @@ class Table:
         self._name = resolved.name
         if resolved.latest < reached:
             # The catalog is an older copy, or has lost commits.
-            raise InvariantError(
+            raise errors.InvariantError(
                 f"{self.name} went back from version {reached} to {resolved.latest}."
             )
         return self._keep_newest(self._load(resolved, latest))
@@ -477,7 +438,7 @@ class Table:
         self,
         base: Snapshot,
         actions: tuple[Action, ...],
-        operation: Operation,
+        operation: OperationInfo,
         scans: tuple[Scan, ...] = (),
     ) -> Change:
         return Change(self._id, base, self._ways, actions, operation, scans)
@@ -487,7 +448,7 @@ class Table:
         return self._change(
             base,
             actions=tuple(adds),
-            operation=Operation(
+            operation=OperationInfo(
                 "WRITE",
                 {"mode": "Append", "partitionBy": as_text(base.partition_columns)},
                 added_metrics(adds),
@@ -506,11 +467,9 @@ class Table:
     def _alter(
         self, build: Callable[[Snapshot], Alteration], base: Snapshot | None = None
     ) -> Committed:
-        """Commit a change of metadata, built on the newest snapshot seen or on `base`.
-
-        The catalog rejects a change that is built on old metadata, so the table is not resolved
-        first.
-        """
+        """Commit a change of metadata, built on the newest snapshot seen or on `base`."""
+        # The catalog rejects a change that is built on old metadata, so the table is not resolved
+        # first.
 
         def change(base: Snapshot) -> Change:
             altered = build(base)
@@ -523,7 +482,7 @@ class Table:
         """Build a change and commit it; build it again if its base was not the latest version."""
         try:
             return self._commit(build(base))
-        except (ConflictError, RefusedError):
+        except (errors.ConflictError, errors.RefusedError):
             newest = self.snapshot()
             if newest.version == base.version:
                 raise

@@ -14,7 +14,7 @@ from headgate.client.table_definition import (
     table_operation,
     version_zero,
 )
-from headgate.client.transaction import Committer, Operation, commit_info
+from headgate.client.transaction import Committer, OperationInfo, commit_info
 from headgate.errors import AlreadyExistsError
 from headgate.failpoints import fail_point
 from headgate.names import TableName
@@ -75,7 +75,7 @@ def create_in_three(
     return committer.settle(txn_id, lambda: registry.register_table(name, staging.table_id))
 
 
-def _content(operation: Operation, *actions: Action) -> Inline:
+def _content(operation: OperationInfo, *actions: Action) -> Inline:
     return Inline(
         commit_info=commit_info(operation, Isolation.SERIALIZABLE, None, is_blind=False),
         actions=join(encode(action) for action in actions),

@@ -10,17 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from headgate import errors
 from headgate.arguments import shown
 from headgate.client import arrow_io
-from headgate.client.transaction import Operation, as_text
+from headgate.client.transaction import OperationInfo, as_text
 from headgate.clock import Ids
-from headgate.errors import (
-    InvalidArgumentError,
-    InvalidSchemaError,
-    MalformedError,
-    RefusedError,
-    UnsupportedFeatureError,
-)
 from headgate.protocol import clustering, features
 from headgate.protocol import properties as known_properties
 from headgate.protocol.actions import (
@@ -36,30 +30,18 @@ from headgate.protocol.commit.conflicts import Scan
 from headgate.protocol.encoding import replaced
 from headgate.protocol.expressions.schema_text import parse_schema, parse_type
 from headgate.protocol.properties import TABLE_ID_PROPERTY
+from headgate.protocol.schema import types as delta
 from headgate.protocol.schema.checks import check
 from headgate.protocol.schema.column_mapping import MAX_COLUMN_ID, MODE, without_mapping
 from headgate.protocol.schema.evolution import with_schema
-from headgate.protocol.schema.types import (
-    CONSTRAINTS,
-    DEFAULT,
-    GENERATION,
-    IDENTITY,
-    DataType,
-    StructField,
-    StructType,
-    all_fields,
-    columns_with,
-    find,
-    type_from_object,
-)
 from headgate.protocol.statistics import num_records
 from headgate.storage.object_store import ObjectStore
 from headgate.table.snapshot import Snapshot
 
 # pyarrow is imported only by `client.arrow_io`, and has no type annotations.
 ArrowSchema: TypeAlias = Any
-AnySchema: TypeAlias = str | StructType | Mapping[str, Any] | ArrowSchema  # or Spark's
-AnyType: TypeAlias = str | DataType | Any  # Any: a type of Arrow or Spark
+AnySchema: TypeAlias = str | delta.StructType | Mapping[str, Any] | ArrowSchema  # or Spark's
+AnyType: TypeAlias = str | delta.DataType | Any  # Any: a type of Arrow or Spark
 
 ROW_TRACKING_PREFIX = "delta.rowTracking."
 _ROW_ID_COLUMN = f"{ROW_TRACKING_PREFIX}materializedRowIdColumnName"
@@ -75,14 +57,14 @@ _KEPT = _GIVEN | {
 }
 # Properties that cannot be set or removed later. Spec: EN-01.
 _PROTECTED = _KEPT | {"delta.minReaderVersion", "delta.minWriterVersion"}
-_PROTECTED_PREFIXES = (features.ASKING, CONSTRAINTS, ROW_TRACKING_PREFIX)
+_PROTECTED_PREFIXES = (features.ASKING, delta.CONSTRAINTS, ROW_TRACKING_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)
 class TableDefinition:
     """The columns, partitioning, properties and comment of a table to create."""
 
-    schema: StructType
+    schema: delta.StructType
     partition_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     comment: str | None = None
@@ -154,7 +136,7 @@ def replacement(base: Snapshot, definition: TableDefinition, ids: Ids, now_ms: i
     mode = _mode(kept)
     new_mode = _mode({**kept, **definition.properties})
     if mode != new_mode and (mode, new_mode) != ("none", "name"):
-        raise InvalidArgumentError(
+        raise errors.InvalidArgumentError(
             f"Column mapping of {base.label} cannot change from {mode} to {new_mode}.",
             remedy=f"Leave {MODE} out, or create a new table.",
         )
@@ -162,7 +144,7 @@ def replacement(base: Snapshot, definition: TableDefinition, ids: Ids, now_ms: i
     unmapped = replace(definition, schema=without_mapping(definition.schema))
     metadata, asked = _described(unmapped, base.metadata, kept, ids)
     if "rowTracking" in asked and not features.is_supported(base.protocol, "rowTracking"):
-        raise UnsupportedFeatureError(
+        raise errors.UnsupportedFeatureError(
             f"rowTracking cannot be activated for the existing table {base.label}.",
             remedy="Create a new table with it.",
         )
@@ -172,7 +154,7 @@ def replacement(base: Snapshot, definition: TableDefinition, ids: Ids, now_ms: i
     _refuse_unwritable(protocol, metadata)
     files = tuple(base.files())
     if files and features.is_active(protocol, metadata, "appendOnly"):
-        raise RefusedError(
+        raise errors.RefusedError(
             f"{base.label} has rows, which cannot be removed from an append-only table.",
             remedy="Set delta.appendOnly after the table is replaced.",
         )
@@ -191,9 +173,9 @@ def replacement(base: Snapshot, definition: TableDefinition, ids: Ids, now_ms: i
 
 def table_operation(
     name: str, metadata: Metadata, metrics: Mapping[str, int] | None = None
-) -> Operation:
+) -> OperationInfo:
     """Return the operation of a commit such as `CREATE TABLE` or `REPLACE TABLE`."""
-    return Operation(
+    return OperationInfo(
         name,
         {
             "isManaged": "true",
@@ -217,44 +199,41 @@ def added_metrics(files: Sequence[AddFile]) -> dict[str, int]:
 
 def removed_metrics(files: Sequence[AddFile]) -> dict[str, int]:
     """Return Delta's metrics of removed files."""
-    return {
-        "numRemovedFiles": len(files),
-        "numRemovedBytes": sum(file.size for file in files),
-    }
+    return {"numRemovedFiles": len(files), "numRemovedBytes": sum(file.size for file in files)}
 
 
-def columns_of(schema: AnySchema) -> StructType:
+def columns_of(schema: AnySchema) -> delta.StructType:
     """Convert a schema given as SQL text, dict, or schema of Arrow, Spark or Delta."""
     if isinstance(schema, str):
         return parse_schema(schema)
-    if isinstance(schema, StructType):
+    if isinstance(schema, delta.StructType):
         return schema
     if (columns := arrow_io.schema_of(schema)) is not None:
         return columns
     if _is_of_spark(schema):
         found = _from_spark(schema)
-        if isinstance(found, StructType):
+        if isinstance(found, delta.StructType):
             return found
     if isinstance(schema, Mapping):
-        return StructType(tuple(_column_of(name, given) for name, given in schema.items()))
-    raise InvalidArgumentError(
+        return delta.StructType(tuple(_column_of(name, given) for name, given in schema.items()))
+    raise errors.InvalidArgumentError(
         f"A schema cannot be given as {shown(schema)}.",
         remedy='Pass text such as "id long, day date", a dict such as {"id": "long"}, a pyarrow '
         "Schema or a Spark StructType.",
     )
 
 
-def type_of(data_type: AnyType) -> DataType:
+def type_of(data_type: AnyType) -> delta.DataType:
     """Convert a type given as SQL text, or type of Arrow, Spark or Delta."""
     if isinstance(data_type, str):
         return parse_type(data_type)
-    if isinstance(data_type, DataType):
+    if isinstance(data_type, delta.DataType):
         return data_type
     if (converted := arrow_io.type_of(data_type)) is not None:
         return converted
     if _is_of_spark(data_type):
         return _from_spark(data_type)
-    raise InvalidArgumentError(
+    raise errors.InvalidArgumentError(
         f"A type cannot be given as {shown(data_type)}.",
         remedy="Name it as in SQL, such as long, string or decimal(10,2).",
     )
@@ -264,22 +243,24 @@ def _is_of_spark(value: object) -> bool:
     return type(value).__module__ == "pyspark.sql.types" and hasattr(value, "jsonValue")
 
 
-def _from_spark(data_type: Any) -> DataType:
+def _from_spark(data_type: Any) -> delta.DataType:
     try:
-        return type_from_object(data_type.jsonValue())
-    except (MalformedError, UnsupportedFeatureError) as error:
-        raise InvalidSchemaError(error.message, remedy="Use types that Delta has.") from error
+        return delta.type_from_object(data_type.jsonValue())
+    except (errors.MalformedError, errors.UnsupportedFeatureError) as error:
+        raise errors.InvalidSchemaError(
+            error.message, remedy="Use types that Delta has."
+        ) from error
 
 
-def _column_of(name: object, data_type: AnyType) -> StructField:
+def _column_of(name: object, data_type: AnyType) -> delta.StructField:
     if not isinstance(name, str):
-        raise InvalidArgumentError(
+        raise errors.InvalidArgumentError(
             f"{name!r} is not a valid name of a column.",
             remedy="Use strings as the keys of a schema.",
         )
     try:
-        return StructField(name, type_of(data_type))
-    except RefusedError as error:
+        return delta.StructField(name, type_of(data_type))
+    except errors.RefusedError as error:
         raise type(error)(f"Column {name!r}: {error.message}", remedy=error.remedy) from None
 
 
@@ -288,16 +269,18 @@ def property_texts(properties: Mapping[str, str | int | bool]) -> dict[str, str]
     texts = {}
     for key, value in properties.items():
         if not isinstance(value, str | int):  # what callers without types may pass
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 f"The value of the property {key} is {value!r}, not a text, integer or bool."
             )
         texts[key] = property_text(value)
     if found := known_properties.unknown(texts):
-        raise InvalidArgumentError(
+        raise errors.InvalidArgumentError(
             " ".join(found), remedy="Begin the names of your own properties with another word."
         )
     if found := known_properties.problems(texts):
-        raise InvalidArgumentError(f"{'; '.join(found)}.", remedy="Give it one of these values.")
+        raise errors.InvalidArgumentError(
+            f"{'; '.join(found)}.", remedy="Give it one of these values."
+        )
     return texts
 
 
@@ -309,9 +292,9 @@ def property_text(value: str | int | bool) -> str:
 def refuse_removals(base: Snapshot) -> None:
     """Refuse to remove rows from a table that is append-only or that we cannot write."""
     if found := features.unwritable(base.protocol, base.metadata, rows=False):
-        raise UnsupportedFeatureError(f"{base.label} cannot be written: {', '.join(found)}.")
+        raise errors.UnsupportedFeatureError(f"{base.label} cannot be written: {', '.join(found)}.")
     if features.is_active(base.protocol, base.metadata, "appendOnly"):
-        raise RefusedError(
+        raise errors.RefusedError(
             f"{base.label} is append-only: its rows cannot be changed or removed.",
             remedy="Append instead, or unset delta.appendOnly.",
         )
@@ -323,7 +306,7 @@ def _described(
     """Return the metadata of a definition, and the features that it needs or names."""
     properties = definition.properties
     if given := sorted(_GIVEN.intersection(properties)):
-        raise InvalidArgumentError(
+        raise errors.InvalidArgumentError(
             f"The property {given[0]} is set by the catalog.", remedy="Leave it out."
         )
     _refuse_values(definition.schema)
@@ -344,44 +327,50 @@ def _described(
     return with_columns(metadata, definition.schema, ids, mapped=mapped), asked
 
 
-def with_columns(metadata: Metadata, schema: StructType, ids: Ids, *, mapped: bool) -> Metadata:
+def with_columns(
+    metadata: Metadata, schema: delta.StructType, ids: Ids, *, mapped: bool
+) -> Metadata:
     """Check a schema and put it into metadata; with column mapping new columns get names."""
     check(schema, metadata.partition_columns, column_mapping=mapped)
     return with_schema(metadata, schema, mapped=mapped, new_name=lambda: f"col-{ids.random()}")
 
 
-def _refuse_values(schema: StructType) -> None:
+def _refuse_values(schema: delta.StructType) -> None:
     """Refuse columns whose values cannot be computed."""
-    if identity := columns_with(schema, IDENTITY):
-        raise UnsupportedFeatureError(
+    if identity := delta.columns_with(schema, delta.IDENTITY):
+        raise errors.UnsupportedFeatureError(
             f"Column {'.'.join(identity[0])} is an identity column (identityColumns).",
             remedy="Leave the identity out and write the values, or generate them.",
         )
-    for path, item in all_fields(schema):
+    for path, item in delta.all_fields(schema):
         name = ".".join(path)
-        for key, what in ((DEFAULT, "DEFAULT"), (GENERATION, "expression")):
+        for key, what in ((delta.DEFAULT, "DEFAULT"), (delta.GENERATION, "expression")):
             text = item.metadata.get(key)
             if text is not None and not (isinstance(text, str) and text.strip()):
-                raise InvalidArgumentError(f"The {what} of column {name} is not SQL: {text!r}.")
+                raise errors.InvalidArgumentError(
+                    f"The {what} of column {name} is not SQL: {text!r}."
+                )
             if text is not None and len(path) > 1:
-                raise InvalidArgumentError(
+                raise errors.InvalidArgumentError(
                     f"Column {name} is a field of another column; only a whole column can have a"
                     f" {what}."
                 )
-        if DEFAULT in item.metadata and GENERATION in item.metadata:
-            raise InvalidArgumentError(f"Column {name} is generated and has a DEFAULT as well.")
+        if delta.DEFAULT in item.metadata and delta.GENERATION in item.metadata:
+            raise errors.InvalidArgumentError(
+                f"Column {name} is generated and has a DEFAULT as well."
+            )
 
 
 def _refuse_unwritable(protocol: Protocol, metadata: Metadata) -> None:
     if unknown := features.unwritable(protocol, metadata, rows=False):
-        raise UnsupportedFeatureError(f"Tables with {', '.join(unknown)} cannot be created.")
+        raise errors.UnsupportedFeatureError(f"Tables with {', '.join(unknown)} cannot be created.")
 
 
 def refuse_protected(keys: Iterable[str]) -> None:
     """Refuse to set or remove properties that make a table managed or describe its rows."""
     for key in keys:
         if key in _PROTECTED or key.startswith(_PROTECTED_PREFIXES):
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 f"The property {key} cannot be set or removed.",
                 remedy="Leave it out: the catalog and its features maintain it.",
             )
@@ -395,7 +384,7 @@ def _is_kept(key: str) -> bool:
     return key in _KEPT or key.startswith(ROW_TRACKING_PREFIX)
 
 
-def _spelled(schema: StructType, name: str) -> str:
+def _spelled(schema: delta.StructType, name: str) -> str:
     # The spelling of the schema; `check` refuses a column that does not exist.
-    found = find(schema, [name])
+    found = delta.find(schema, [name])
     return name if found is None else found.name

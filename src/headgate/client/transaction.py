@@ -12,29 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from headgate import release
-from headgate.api.messages import (
-    Part,
-    Proposal,
-    Ratified,
-    RatifiedCommit,
-    Rejected,
-    VersionTaken,
-)
+from headgate import errors, release
+from headgate.api.messages import Part, Proposal, Ratified, RatifiedCommit, Rejected, VersionTaken
 from headgate.api.port import ManagingCatalog
 from headgate.clock import Clock, Ids
-from headgate.errors import (
-    BusyError,
-    ConflictError,
-    HeadgateError,
-    InvalidCommitError,
-    InvariantError,
-    NotFoundError,
-    OutcomeUnknownError,
-    TooLargeError,
-    UnavailableError,
-    UnsupportedByCatalogError,
-)
 from headgate.failpoints import fail_point
 from headgate.protocol import features
 from headgate.protocol.actions import (
@@ -83,7 +64,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class OperationInfo:
     """The operation that a commit records in its `commitInfo`, in Delta's words."""
 
     name: str
@@ -99,7 +80,7 @@ class Change:
     base: Snapshot
     ways: tuple[Way, ...]  # in which the catalog accepts commits of the table
     actions: tuple[Action, ...]
-    operation: Operation
+    operation: OperationInfo
     scans: tuple[Scan, ...] = ()
 
     @property
@@ -162,7 +143,7 @@ class Committer:
                 fail_point("client.before_propose")
                 answer = self.settle(txn_id, functools.partial(self.catalog.propose, proposal))
                 fail_point("client.after_propose")
-            except TooLargeError:
+            except errors.TooLargeError:
                 inline = [a for a in attempts if a.way(self.patience.inline_bytes) is Way.INLINE]
                 if not any(attempt.may_stage for attempt in inline):
                     raise
@@ -191,30 +172,30 @@ class Committer:
         deleted or reported as failed. Repeating it under the same txnId returns the first answer.
         """
         if self._is_closed:
-            raise UnavailableError("This session is closed.", remedy="Connect again.")
+            raise errors.UnavailableError("This session is closed.", remedy="Connect again.")
         pause_s = 0.02
         busy_since: float | None = None
         lost_since: float | None = None
         while True:
             try:
                 return send()
-            except BusyError as busy:
+            except errors.BusyError as busy:
                 now = self.clock.monotonic()
                 busy_since = now if busy_since is None else busy_since
                 if now - busy_since >= self.patience.busy_wait_s:
                     if lost_since is None:
                         raise
-                    raise OutcomeUnknownError(txn_id, _why(busy)) from busy
-            except (UnavailableError, OutcomeUnknownError) as lost:
+                    raise errors.OutcomeUnknownError(txn_id, _why(busy)) from busy
+            except (errors.UnavailableError, errors.OutcomeUnknownError) as lost:
                 now = self.clock.monotonic()
                 lost_since = now if lost_since is None else lost_since
                 if now - lost_since >= self.patience.unknown_wait_s:
-                    raise OutcomeUnknownError(txn_id, _why(lost)) from lost
-            except HeadgateError as refusal:
+                    raise errors.OutcomeUnknownError(txn_id, _why(lost)) from lost
+            except errors.HeadgateError as refusal:
                 # After a lost answer a refusal does not reveal the outcome of the earlier request.
                 if lost_since is None:
                     raise
-                raise OutcomeUnknownError(txn_id, _why(refusal)) from refusal
+                raise errors.OutcomeUnknownError(txn_id, _why(refusal)) from refusal
             self.clock.sleep(pause_s)
             pause_s = min(2 * pause_s, 2.0)
 
@@ -267,13 +248,13 @@ class Committer:
         log = DeltaLog(attempt.change.base.store)
         winners = [_winner(attempt.label, v, commits.get(v), log) for v in versions]
         if conflicting := attempt.rebase(winners):
-            raise ConflictError(attempt.label, conflicting)
+            raise errors.ConflictError(attempt.label, conflicting)
 
     def _committed(self, ratified: Ratified, attempts: Sequence[_Attempt]) -> Committed:
         after = {}
         for attempt in attempts:
             # The commit is ratified whatever is wrong with the snapshot: the next read shows it.
-            with contextlib.suppress(HeadgateError):
+            with contextlib.suppress(errors.HeadgateError):
                 snapshot = attempt.snapshot_after(ratified.commits[attempt.table_id], self.catalog)
                 if snapshot is not None:
                     after[attempt.table_id] = snapshot
@@ -316,7 +297,6 @@ class _Attempt:
         self.version = change.base.version
         self.timestamp_ms = change.base.timestamp_ms or 0
         self._isolation = isolation
-        self._metadata = change.base.metadata
         self._winners: list[_Winner] = []
         self._composed: bytes | None = None
         self.is_too_large_for_inline = False
@@ -330,7 +310,7 @@ class _Attempt:
         for way in (Way.STAGED, Way.PUT_IF_ABSENT):
             if way in ways:
                 return way
-        raise UnsupportedByCatalogError(f"The catalog of {self.label} accepts no commits.")
+        raise errors.UnsupportedByCatalogError(f"The catalog of {self.label} accepts no commits.")
 
     @property
     def may_stage(self) -> bool:
@@ -379,9 +359,9 @@ class _Attempt:
     def _compared(self, winner: _Winner) -> Winner:
         changes, metadata = winner.examined.changes, winner.examined.metadata
         if metadata is not None:
-            is_neutral = conflicts.is_neutral(self._metadata, metadata)
+            # Winners before it were neutral too, or there is a conflict already.
+            is_neutral = conflicts.is_neutral(self.change.base.metadata, metadata)
             changes = replaced(changes, neutral=is_neutral)
-            self._metadata = metadata
         commit = winner.commit
         return Winner(
             version=winner.version,
@@ -401,10 +381,7 @@ class _Attempt:
         base = self.change.base
         protocol, metadata = base.protocol, base.metadata
         checksum = None if base.answer is None else base.answer.checksum
-        for effects in (
-            *(winner.examined for winner in self._winners),
-            self._effects(commit),
-        ):
+        for effects in (*(winner.examined for winner in self._winners), self._effects(commit)):
             protocol, metadata = effects.protocol or protocol, effects.metadata or metadata
             if checksum is not None:
                 checksum = checksums.advance(
@@ -444,7 +421,7 @@ class _Attempt:
 
 
 def commit_info(
-    operation: Operation, isolation: Isolation, base: Version | None, *, is_blind: bool
+    operation: OperationInfo, isolation: Isolation, base: Version | None, *, is_blind: bool
 ) -> dict[str, object]:
     """Return the `commitInfo` of a commit, without time and transaction."""
     info: dict[str, object] = {
@@ -485,26 +462,32 @@ def _winner(label: str, version: Version, commit: RatifiedCommit | None, log: De
         was_published = commit is None or commit.published_ms is not None
         if was_published and log.read_published(version) is None:
             # The base is so old that the commits after it are no longer in the log.
-            raise ConflictError(label, [f"version {version} came after it and was cleaned up"])
-        raise InvariantError(f"{label}: version {version} is ratified, but its content is missing.")
+            raise errors.ConflictError(
+                label, [f"version {version} came after it and was cleaned up"]
+            )
+        raise errors.InvariantError(
+            f"{label}: version {version} is ratified, but its content is missing."
+        )
     return _Winner(version, commit, examination.examine_file(content))
 
 
-def _why(error: HeadgateError) -> str:
+def _why(error: errors.HeadgateError) -> str:
     return f"no answer came, and the last error was: {error.message.rstrip('.')}"
 
 
-def _refusal(rejected: Rejected, attempts: Collection[_Attempt]) -> HeadgateError:
+def _refusal(rejected: Rejected, attempts: Collection[_Attempt]) -> errors.HeadgateError:
     label = ", ".join(attempt.label for attempt in attempts)
     if rejected.violations:
-        return InvalidCommitError(label, rejected.violations)
+        return errors.InvalidCommitError(label, rejected.violations)
     gone = [conflict.table_id for conflict in rejected.conflicts if conflict.rule == "R9"]
     if gone:
-        return NotFoundError(f"{label} ({', '.join(gone)}) was dropped. Nothing was committed.")
-    return ConflictError(label, rejected.conflicts)
+        return errors.NotFoundError(
+            f"{label} ({', '.join(gone)}) was dropped. Nothing was committed."
+        )
+    return errors.ConflictError(label, rejected.conflicts)
 
 
-def _out_of_tries(attempts: Collection[_Attempt], tries: int) -> ConflictError:
+def _out_of_tries(attempts: Collection[_Attempt], tries: int) -> errors.ConflictError:
     lost = [
         Conflict(
             rule="race",
@@ -514,4 +497,4 @@ def _out_of_tries(attempts: Collection[_Attempt], tries: int) -> ConflictError:
         )
         for attempt in attempts
     ]
-    return ConflictError(", ".join(attempt.label for attempt in attempts), lost)
+    return errors.ConflictError(", ".join(attempt.label for attempt in attempts), lost)

@@ -1,7 +1,4 @@
-"""Convert Delta schemas to Arrow schemas and back.
-
-A variant is `struct<metadata: binary, value: binary>`, as in data files.
-"""
+"""Convert Delta schemas to Arrow schemas and back; a variant is a struct, as in data files."""
 
 from __future__ import annotations
 
@@ -12,15 +9,6 @@ import pyarrow as pa
 from headgate.errors import InvalidSchemaError, UnsupportedFeatureError
 from headgate.protocol.schema import types as delta
 from headgate.protocol.schema.column_mapping import field_id, physical_name
-from headgate.protocol.schema.types import (
-    ArrayType,
-    DataType,
-    DecimalType,
-    MapType,
-    Primitive,
-    StructField,
-    StructType,
-)
 
 FIELD_ID: Final = b"PARQUET:field_id"
 _MOST_DIGITS: Final = 38
@@ -46,32 +34,29 @@ _PRIMITIVES: Final[dict[str, Any]] = {
 }
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
+def arrow_schema(schema: delta.StructType) -> pa.Schema:
     """Return the Arrow schema in which a table's rows are read."""
     return pa.schema([_arrow_field(item) for item in schema.fields])
 
 
-def file_schema(schema: StructType, without: frozenset[str] = frozenset()) -> pa.Schema:
-    """Return the Arrow schema of a table's data files: physical names, field ids, no void.
-
-    `without` are the partition columns, which are not stored.
-    """
+def file_schema(schema: delta.StructType, without: frozenset[str] = frozenset()) -> pa.Schema:
+    """Return the schema of data files: physical names, field ids, no void or partition columns."""
     return pa.schema([_file_field(f) for f in _stored(schema) if f.name not in without])
 
 
-def delta_schema(schema: pa.Schema) -> StructType:
+def delta_schema(schema: pa.Schema) -> delta.StructType:
     """Return the Delta schema of a new table for rows of an Arrow schema."""
-    return StructType(tuple(_delta_field(field, (field.name,)) for field in schema))
+    return delta.StructType(tuple(_delta_field(field, (field.name,)) for field in schema))
 
 
 # Delta to Arrow
 
 
-def _arrow_field(item: StructField) -> pa.Field:
+def _arrow_field(item: delta.StructField) -> pa.Field:
     return pa.field(item.name, arrow_type(item.type), item.nullable)
 
 
-def _file_field(item: StructField) -> pa.Field:
+def _file_field(item: delta.StructField) -> pa.Field:
     number = field_id(item)
     metadata = None if number is None else {FIELD_ID: str(number)}
     return pa.field(
@@ -79,61 +64,55 @@ def _file_field(item: StructField) -> pa.Field:
     )
 
 
-def _stored(schema: StructType) -> list[StructField]:
+def _stored(schema: delta.StructType) -> list[delta.StructField]:
     return [item for item in schema.fields if item.type != delta.VOID]
 
 
-def arrow_type(data_type: DataType, *, in_files: bool = False) -> pa.DataType:
+def arrow_type(data_type: delta.DataType, *, in_files: bool = False) -> pa.DataType:
     """Return the Arrow type in which values of a Delta type are read, or stored in data files."""
     match data_type:
-        case Primitive(name):
+        case delta.Primitive(name):
             return _PRIMITIVES[name]
-        case DecimalType(precision, scale):
+        case delta.DecimalType(precision, scale):
             return pa.decimal128(precision, scale)
-        case StructType(fields):
+        case delta.StructType(fields):
             if in_files:
                 return pa.struct([_file_field(item) for item in _stored(data_type)])
             return pa.struct([_arrow_field(item) for item in fields])
-        case ArrayType(element, contains_null):
+        case delta.ArrayType(element, contains_null):
             inner = arrow_type(element, in_files=in_files)
             return pa.list_(pa.field("element", inner, contains_null))
-        case MapType(key, value, value_contains_null):
+        case delta.MapType(key, value, value_contains_null):
             keys, values = (arrow_type(side, in_files=in_files) for side in (key, value))
             return pa.map_(keys, pa.field("value", values, value_contains_null))
 
 
 # Arrow to Delta
 
-_BY_ID: Final[dict[int, Primitive]] = {
-    pa.int8().id: delta.BYTE,
-    pa.int16().id: delta.SHORT,
-    pa.int32().id: delta.INTEGER,
-    pa.int64().id: delta.LONG,
-    # Delta has no unsigned numbers: each becomes the next wider signed one.
-    pa.uint8().id: delta.SHORT,
-    pa.uint16().id: delta.INTEGER,
-    pa.uint32().id: delta.LONG,
-    pa.float16().id: delta.FLOAT,
-    pa.float32().id: delta.FLOAT,
-    pa.float64().id: delta.DOUBLE,
-    pa.bool_().id: delta.BOOLEAN,
-    pa.string().id: delta.STRING,
-    pa.large_string().id: delta.STRING,
-    pa.string_view().id: delta.STRING,
-    pa.binary().id: delta.BINARY,
-    pa.large_binary().id: delta.BINARY,
-    pa.binary_view().id: delta.BINARY,
-    pa.binary(1).id: delta.BINARY,
-    pa.date32().id: delta.DATE,
-    pa.date64().id: delta.DATE,
+_BY_ID: Final = {
+    kind.id: primitive
+    for primitive, kinds in {
+        delta.BYTE: (pa.int8(),),
+        # Delta has no unsigned numbers: each becomes the next wider signed one.
+        delta.SHORT: (pa.int16(), pa.uint8()),
+        delta.INTEGER: (pa.int32(), pa.uint16()),
+        delta.LONG: (pa.int64(), pa.uint32()),
+        delta.FLOAT: (pa.float16(), pa.float32()),
+        delta.DOUBLE: (pa.float64(),),
+        delta.BOOLEAN: (pa.bool_(),),
+        delta.STRING: (pa.string(), pa.large_string(), pa.string_view()),
+        delta.BINARY: (pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(1)),
+        delta.DATE: (pa.date32(), pa.date64()),
+    }.items()
+    for kind in kinds
 }
 
 
-def _delta_field(field: pa.Field, path: tuple[str, ...]) -> StructField:
-    return StructField(field.name, delta_type(field.type, path), field.nullable)
+def _delta_field(field: pa.Field, path: tuple[str, ...]) -> delta.StructField:
+    return delta.StructField(field.name, delta_type(field.type, path), field.nullable)
 
 
-def delta_type(of: pa.DataType, path: tuple[str, ...] = ("value",)) -> DataType:
+def delta_type(of: pa.DataType, path: tuple[str, ...] = ("value",)) -> delta.DataType:
     """Return the Delta type of a new column for values of an Arrow type."""
     if (primitive := _BY_ID.get(of.id)) is not None:
         return primitive
@@ -145,19 +124,21 @@ def delta_type(of: pa.DataType, path: tuple[str, ...] = ("value",)) -> DataType:
                 f"Column {_dotted(path)} is {of}; a Delta decimal has at most {_MOST_DIGITS}"
                 " digits, any number of them after the point."
             )
-        return DecimalType(of.precision, of.scale)
+        return delta.DecimalType(of.precision, of.scale)
     if pa.types.is_dictionary(of) or pa.types.is_run_end_encoded(of):
         return delta_type(of.value_type, path)
     if pa.types.is_map(of):
-        return MapType(
+        return delta.MapType(
             delta_type(of.key_type, (*path, "key")),
             delta_type(of.item_type, (*path, "value")),
             of.item_field.nullable,
         )
     if is_list(of):
-        return ArrayType(delta_type(of.value_type, (*path, "element")), of.value_field.nullable)
+        return delta.ArrayType(
+            delta_type(of.value_type, (*path, "element")), of.value_field.nullable
+        )
     if pa.types.is_struct(of):
-        return StructType(tuple(_delta_field(field, (*path, field.name)) for field in of))
+        return delta.StructType(tuple(_delta_field(field, (*path, field.name)) for field in of))
     if isinstance(of, pa.BaseExtensionType):
         return _extension(of, path)
     if pa.types.is_null(of):
@@ -176,7 +157,7 @@ def delta_type(of: pa.DataType, path: tuple[str, ...] = ("value",)) -> DataType:
     )
 
 
-def _extension(of: pa.BaseExtensionType, path: tuple[str, ...]) -> DataType:
+def _extension(of: pa.BaseExtensionType, path: tuple[str, ...]) -> delta.DataType:
     match of.extension_name:
         case "arrow.parquet.variant" | "parquet.variant":
             return delta.VARIANT
@@ -191,13 +172,13 @@ def _extension(of: pa.BaseExtensionType, path: tuple[str, ...]) -> DataType:
 
 def is_list(of: pa.DataType) -> bool:
     """Return True for any of Arrow's list types."""
-    return bool(
-        pa.types.is_list(of)
-        or pa.types.is_large_list(of)
-        or pa.types.is_fixed_size_list(of)
-        or pa.types.is_list_view(of)
-        or pa.types.is_large_list_view(of)
-    )
+    kinds = ("list", "large_list", "fixed_size_list", "list_view", "large_list_view")
+    return any(getattr(pa.types, f"is_{kind}")(of) for kind in kinds)
+
+
+def is_bytes(of: pa.DataType) -> bool:
+    """Return True for any of Arrow's types of strings and binary values."""
+    return _BY_ID.get(of.id) in (delta.STRING, delta.BINARY)
 
 
 def _dotted(path: tuple[str, ...]) -> str:

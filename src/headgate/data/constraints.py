@@ -371,26 +371,19 @@ def _without_zero(values: _Values) -> _Values:
     return pc.if_else(pc.equal(values, 0), pa.scalar(None, values.type), values)
 
 
-def _negate(values: _Values) -> _Values:
-    if not _is_number(values.type):
-        raise _Unknown(f"minus {values.type}")
-    return pc.negate(values) if pa.types.is_decimal(values.type) else pc.negate_checked(values)
+def _signless(how: str, what: str) -> Callable[[_Values], _Values]:
+    def compute(values: _Values) -> _Values:
+        if not _is_number(values.type):
+            raise _Unknown(f"{what} {values.type}")
+        return getattr(pc, how if pa.types.is_decimal(values.type) else f"{how}_checked")(values)
 
-
-def _absolute(values: _Values) -> _Values:
-    if not _is_number(values.type):
-        raise _Unknown(f"abs of {values.type}")
-    return pc.abs(values) if pa.types.is_decimal(values.type) else pc.abs_checked(values)
+    return compute
 
 
 def _text(values: _Values) -> _Values:
     if not pa.types.is_string(values.type):
         raise _Unknown(f"{values.type} where a text is needed")
     return values
-
-
-def _concatenate(left: _Values, right: _Values) -> _Values:
-    return pc.binary_join_element_wise(_text(left), _text(right), "", null_handling="emit_null")
 
 
 def _length(values: _Values) -> _Values:
@@ -416,11 +409,8 @@ def _coalesce(*values: _Values) -> _Values:
 
 
 _FUNCTIONS: Final[dict[str, Callable[..., _Values]]] = {
-    "ABS": _absolute,
-    "LENGTH": _length,
-    "LEN": _length,
-    "CHAR_LENGTH": _length,
-    "CHARACTER_LENGTH": _length,
+    "ABS": _signless("abs", "abs of"),
+    **dict.fromkeys(("LENGTH", "LEN", "CHAR_LENGTH", "CHARACTER_LENGTH"), _length),
     "UPPER": _cased("upper"),
     "LOWER": _cased("lower"),
     "TRIM": lambda values: pc.utf8_trim(_text(values), " "),
@@ -435,10 +425,6 @@ def _is(value: bool) -> Callable[[_Values], _Values]:
     return lambda values: _compared("same", values, pa.scalar(value))
 
 
-def _is_among(value: _Values, *choices: _Values) -> _Values:
-    return reduce(pc.or_kleene, (_compared("equal", value, choice) for choice in choices))
-
-
 def _is_between(value: _Values, low: _Values, high: _Values) -> _Values:
     is_above = _compared("greater_equal", value, low)
     return pc.and_kleene(is_above, _compared("less_equal", value, high))
@@ -451,7 +437,9 @@ _OPERATIONS: Final[dict[str, Callable[..., _Values]]] = {
     "IS NULL": pc.is_null,
     "IS TRUE": _is(True),
     "IS FALSE": _is(False),
-    "IN": _is_among,
+    "IN": lambda value, *choices: reduce(
+        pc.or_kleene, (_compared("equal", value, choice) for choice in choices)
+    ),
     "BETWEEN": _is_between,
     "=": partial(_compared, "equal"),
     "!=": partial(_compared, "not_equal"),
@@ -465,6 +453,8 @@ _OPERATIONS: Final[dict[str, Callable[..., _Values]]] = {
     "*": partial(_arithmetic, "multiply"),
     "/": _divide,
     "%": _remainder,
-    "||": _concatenate,
-    "NEGATE": _negate,
+    "||": lambda left, right: pc.binary_join_element_wise(
+        _text(left), _text(right), "", null_handling="emit_null"
+    ),
+    "NEGATE": _signless("negate", "minus"),
 }

@@ -19,16 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headgate.data.arrow_types import FIELD_ID, arrow_type, is_list
+from headgate import errors
+from headgate.data.arrow_types import FIELD_ID, arrow_type, is_bytes, is_list
 from headgate.data.constraints import Filter, compare
 from headgate.data.nested_arrays import list_array, map_array, struct_array, variant_array
-from headgate.errors import (
-    InvalidArgumentError,
-    InvariantError,
-    MalformedError,
-    NotFoundError,
-    UnsupportedFeatureError,
-)
 from headgate.names import did_you_mean, fold
 from headgate.protocol import deletion_vectors
 from headgate.protocol.actions import AddFile
@@ -46,17 +40,8 @@ from headgate.protocol.expressions.predicates import (
 from headgate.protocol.expressions.predicates import columns as columns_of
 from headgate.protocol.partition_values import parse_partition_value
 from headgate.protocol.scalars import DistantDate, DistantMoment
+from headgate.protocol.schema import types as delta
 from headgate.protocol.schema.column_mapping import field_id, physical_name
-from headgate.protocol.schema.types import (
-    VARIANT,
-    VOID,
-    ArrayType,
-    DataType,
-    MapType,
-    StructField,
-    StructType,
-    find_all,
-)
 from headgate.storage.locations import DataPath, data_path, decode, path_within, store_for
 from headgate.storage.object_store import ObjectStore
 
@@ -74,7 +59,7 @@ class Layout:
     store: ObjectStore
     location: str
     label: str  # the table and its version, for messages
-    schema: StructType
+    schema: delta.StructType
     partition_columns: frozenset[str]
     by_id: bool = False  # else by physical name
 
@@ -82,7 +67,7 @@ class Layout:
 def read_rows(
     layout: Layout,
     add: AddFile,
-    columns: Sequence[StructField],
+    columns: Sequence[delta.StructField],
     where: Predicate | Filter | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read the live rows of one file that satisfy `where`, in these columns."""
@@ -109,16 +94,16 @@ def _file_errors(layout: Layout, add: AddFile) -> Iterator[None]:
     file = f"{layout.label}: the data file {add.path}"
     try:
         yield
-    except (FileNotFoundError, NotFoundError) as error:
-        raise InvariantError(f"{file} is missing.", remedy=_RESTORE) from error
-    except InvalidArgumentError as error:
-        raise MalformedError(
+    except (FileNotFoundError, errors.NotFoundError) as error:
+        raise errors.InvariantError(f"{file} is missing.", remedy=_RESTORE) from error
+    except errors.InvalidArgumentError as error:
+        raise errors.MalformedError(
             f"{layout.label}: the log names the file {add.path!r}, which cannot be opened:"
             f" {error.message}",
             remedy=_RESTORE,
         ) from error
     except (pa.ArrowException, OSError) as error:
-        raise MalformedError(f"{file} cannot be read: {error}.", remedy=_RESTORE) from error
+        raise errors.MalformedError(f"{file} cannot be read: {error}.", remedy=_RESTORE) from error
 
 
 def _locate(layout: Layout, path: DataPath) -> tuple[ObjectStore, str]:
@@ -131,13 +116,13 @@ def _locate(layout: Layout, path: DataPath) -> tuple[ObjectStore, str]:
 
 
 def _rows(
-    layout: Layout, add: AddFile, file: pq.ParquetFile, columns: Sequence[StructField]
+    layout: Layout, add: AddFile, file: pq.ParquetFile, columns: Sequence[delta.StructField]
 ) -> Iterator[pa.RecordBatch]:
     """Read the live rows of a file in the table's types."""
     conversion = _Conversion(layout.by_id, f"{add.path} of {layout.label}")
     fields = list(file.schema_arrow)
     if layout.by_id and fields and not any(_id_of(field) for field in fields):
-        raise MalformedError(
+        raise errors.MalformedError(
             f"{layout.label}: the data file {add.path} has no field ids, which the table's column"
             " mapping requires.",
             remedy=_RESTORE,
@@ -189,7 +174,7 @@ def _without_columns(num_rows: int) -> pa.RecordBatch:
 # Partition values and literals
 
 
-def partition_value(label: str, add: AddFile, item: StructField) -> object:
+def partition_value(label: str, add: AddFile, item: delta.StructField) -> object:
     """Read a file's value of a partition column; `label` names the table and its version."""
     name = physical_name(item)
     values: Mapping[str, str | None] = add.partition_values
@@ -197,21 +182,21 @@ def partition_value(label: str, add: AddFile, item: StructField) -> object:
         values, name = {fold(key): value for key, value in values.items()}, fold(name)
     try:
         return parse_partition_value(values.get(name), item.type)
-    except MalformedError as error:
-        raise MalformedError(
+    except errors.MalformedError as error:
+        raise errors.MalformedError(
             f"{label}: column {item.name!r} of the data file {add.path}: {error.message}",
             remedy="Read a version without the file, or add the file again with a value that the"
             " Delta protocol allows.",
         ) from error
 
 
-def _scalar(value: object, data_type: DataType) -> pa.Scalar:
+def _scalar(value: object, data_type: delta.DataType) -> pa.Scalar:
     if isinstance(value, DistantDate | DistantMoment):
         value = value.since_1970
     return pa.scalar(value, arrow_type(data_type))
 
 
-def matching(where: Predicate, rows: pa.RecordBatch, schema: StructType) -> pa.Array:
+def matching(where: Predicate, rows: pa.RecordBatch, schema: delta.StructType) -> pa.Array:
     """Evaluate a predicate on each row: true, false, or null if that is unknown."""
     match where:
         case Compare(column, operator, value):
@@ -233,7 +218,7 @@ def matching(where: Predicate, rows: pa.RecordBatch, schema: StructType) -> pa.A
 
 def _compared(
     rows: pa.RecordBatch,
-    schema: StructType,
+    schema: delta.StructType,
     column: Sequence[str],
     operator: Operator,
     value: Literal,
@@ -242,7 +227,7 @@ def _compared(
     return compare(operator.value, values, _literal(value, data_type))
 
 
-def _literal(value: Literal, data_type: DataType) -> pa.Scalar:
+def _literal(value: Literal, data_type: delta.DataType) -> pa.Scalar:
     if isinstance(value, str):
         if pa.types.is_string(arrow_type(data_type)):
             return pa.scalar(value)
@@ -251,36 +236,32 @@ def _literal(value: Literal, data_type: DataType) -> pa.Scalar:
 
 
 def _column(
-    rows: pa.RecordBatch, schema: StructType, path: Sequence[str]
-) -> tuple[pa.Array, DataType]:
-    fields = find_all(schema, path)
+    rows: pa.RecordBatch, schema: delta.StructType, path: Sequence[str]
+) -> tuple[pa.Array, delta.DataType]:
+    fields = delta.find_all(schema, path)
     values = rows.column(fields[0].name)
     for outer, inner in pairwise(fields):
-        values = pc.struct_field(values, [_position(outer.type, inner)])
+        if not isinstance(outer.type, delta.StructType):
+            raise errors.UnsupportedFeatureError(
+                "A predicate on a field within an array or map is not supported."
+            )
+        values = pc.struct_field(values, [outer.type.fields.index(inner)])
     return values, fields[-1].type
 
 
-def _position(within: DataType, item: StructField) -> int:
-    if not isinstance(within, StructType):
-        raise UnsupportedFeatureError(
-            "A predicate on a field within an array or map is not supported."
-        )
-    return within.fields.index(item)
-
-
 def _with_filtered(
-    schema: StructType, columns: Sequence[StructField], where: Predicate | Filter | None
-) -> list[StructField]:
+    schema: delta.StructType, columns: Sequence[delta.StructField], where: Predicate | Filter | None
+) -> list[delta.StructField]:
     """Append the columns that a predicate uses to the columns to return."""
     read = list(columns)
     if where is None:
         return read
     paths = where.columns if isinstance(where, Filter) else columns_of(where)
     for path in sorted(paths):
-        fields = find_all(schema, path)
+        fields = delta.find_all(schema, path)
         if not fields:
             hint = did_you_mean(path[0], [item.name for item in schema.fields])
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 f"The table has no column {'.'.join(path)!r} to filter by.{hint}"
             )
         if all(item.name != fields[0].name for item in read):
@@ -297,7 +278,7 @@ def _live_rows(
     """Drop the rows that a file's deletion vector marks."""
     deleted = deleted_rows(layout, add)
     if deleted and deleted[-1] >= num_rows:
-        raise MalformedError(
+        raise errors.MalformedError(
             f"{layout.label}: the deletion vector of the data file {add.path} marks row"
             f" {deleted[-1]}, and the file has {num_rows}.",
             remedy=_RESTORE,
@@ -332,13 +313,13 @@ def deleted_rows(layout: Layout, add: AddFile) -> Sequence[int]:
             store, where = layout.store, deletion_vectors.path_of(vector, layout.location)
         part = store.get_range(where, *deletion_vectors.byte_range(vector))
         return deletion_vectors.read_stored(vector, part).to_array()
-    except NotFoundError as error:
-        raise InvariantError(
+    except errors.NotFoundError as error:
+        raise errors.InvariantError(
             f"{layout.label}: the deletion vector {where} of the data file {add.path} is missing.",
             remedy=_RESTORE,
         ) from error
-    except (MalformedError, InvalidArgumentError) as error:
-        raise MalformedError(
+    except (errors.MalformedError, errors.InvalidArgumentError) as error:
+        raise errors.MalformedError(
             f"{layout.label}: the deletion vector ({where}) of the data file {add.path} is damaged:"
             f" {error.message}",
             remedy=_RESTORE,
@@ -360,9 +341,9 @@ class _Conversion:
     by_id: bool
     file: str
 
-    def find(self, item: StructField, fields: Sequence[pa.Field]) -> int | None:
+    def find(self, item: delta.StructField, fields: Sequence[pa.Field]) -> int | None:
         """Find the field of a file that holds a column; an exact name comes before any case."""
-        if item.type == VOID:
+        if item.type == delta.VOID:
             return None
         if self.by_id:
             number = str(field_id(item))
@@ -374,29 +355,29 @@ class _Conversion:
         folded = fold(name)
         return next((i for i, field in enumerate(fields) if fold(field.name) == folded), None)
 
-    def convert(self, values: pa.Array, to: DataType, path: tuple[str, ...]) -> pa.Array:
+    def convert(self, values: pa.Array, to: delta.DataType, path: tuple[str, ...]) -> pa.Array:
         """Return the values in the table's type."""
         if pa.types.is_null(values.type):
             return pa.nulls(len(values), arrow_type(to))
         if values.type == arrow_type(to) == arrow_type(to, in_files=True) and not self.by_id:
             return values
         match to:
-            case StructType():
+            case delta.StructType():
                 self._check(pa.types.is_struct(values.type), values, to, path)
                 return self._struct(values, to, path)
-            case ArrayType():
+            case delta.ArrayType():
                 self._check(is_list(values.type), values, to, path)
                 element = partial(self.convert, to=to.element, path=(*path, "element"))
                 return list_array(values, element, arrow_type(to))
-            case MapType():
+            case delta.MapType():
                 self._check(pa.types.is_map(values.type), values, to, path)
                 key = partial(self.convert, to=to.key, path=(*path, "key"))
                 value = partial(self.convert, to=to.value, path=(*path, "value"))
                 return map_array(values, key, value, arrow_type(to))
-            case _ if to == VARIANT:
+            case _ if to == delta.VARIANT:
                 self._check(pa.types.is_struct(values.type), values, to, path)
                 if (variants := variant_array(values)) is None:
-                    raise UnsupportedFeatureError(
+                    raise errors.UnsupportedFeatureError(
                         f"Column {'.'.join(path)} of {self.file} is a shredded variant"
                         " (variantShredding)."
                     )
@@ -404,7 +385,7 @@ class _Conversion:
             case _:
                 return self._leaf(values, to, path)
 
-    def _struct(self, values: pa.Array, to: StructType, path: tuple[str, ...]) -> pa.Array:
+    def _struct(self, values: pa.Array, to: delta.StructType, path: tuple[str, ...]) -> pa.Array:
         fields = list(values.type)
         arrays: list[pa.Array] = []
         for item in to.fields:
@@ -415,7 +396,7 @@ class _Conversion:
                 arrays.append(self.convert(values.field(index), item.type, (*path, item.name)))
         return struct_array(values, arrays, arrow_type(to))
 
-    def _leaf(self, values: pa.Array, to: DataType, path: tuple[str, ...]) -> pa.Array:
+    def _leaf(self, values: pa.Array, to: delta.DataType, path: tuple[str, ...]) -> pa.Array:
         target = arrow_type(to)
         if values.type == target:
             return values
@@ -424,13 +405,15 @@ class _Conversion:
             # Units finer than microseconds are truncated; all other casts must keep the value.
             return values.cast(target, safe=not pa.types.is_timestamp(target))
         except pa.ArrowInvalid as error:
-            raise MalformedError(
+            raise errors.MalformedError(
                 f"Column {'.'.join(path)} of the data file {self.file} does not fit {to}: {error}."
             ) from error
 
-    def _check(self, fits: bool, values: pa.Array, to: DataType, path: tuple[str, ...]) -> None:
+    def _check(
+        self, fits: bool, values: pa.Array, to: delta.DataType, path: tuple[str, ...]
+    ) -> None:
         if not fits:
-            raise MalformedError(
+            raise errors.MalformedError(
                 f"Column {'.'.join(path)} of the data file {self.file} is {values.type}, but in"
                 f" the table's schema it is {to}."
             )
@@ -452,17 +435,4 @@ def _is_readable_as(stored: pa.DataType, to: pa.DataType) -> bool:
     if types.is_timestamp(stored):
         return bool(types.is_timestamp(to))
     # Old writers did not annotate strings as such.
-    return _is_bytes(stored) and _is_bytes(to)
-
-
-def _is_bytes(of: pa.DataType) -> bool:
-    types = pa.types
-    return bool(
-        types.is_string(of)
-        or types.is_large_string(of)
-        or types.is_string_view(of)
-        or types.is_binary(of)
-        or types.is_large_binary(of)
-        or types.is_binary_view(of)
-        or types.is_fixed_size_binary(of)
-    )
+    return is_bytes(stored) and is_bytes(to)

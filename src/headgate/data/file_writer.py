@@ -12,7 +12,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
 from typing import Any, Final
 from uuid import UUID
 
@@ -80,12 +79,7 @@ class DataFiles:
     def __enter__(self) -> DataFiles:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         wait(self._puts)
         if self._pool is not None:
             self._pool.shutdown()

@@ -23,27 +23,13 @@ import pyarrow.compute as pc
 import pyarrow.csv as pv
 import pyarrow.parquet as pq
 
+from headgate import errors
 from headgate.data.arrow_types import arrow_schema, arrow_type
 from headgate.data.row_conversion import conform
-from headgate.errors import (
-    InvalidArgumentError,
-    InvalidDataError,
-    MalformedError,
-    NotFoundError,
-    UnsupportedFeatureError,
-)
 from headgate.names import fold
 from headgate.protocol.partition_values import parse_partition_value
 from headgate.protocol.scalars import DistantDate, DistantMoment
 from headgate.protocol.schema import types as delta
-from headgate.protocol.schema.types import (
-    ArrayType,
-    DataType,
-    DecimalType,
-    MapType,
-    Primitive,
-    StructType,
-)
 
 FORMATS: Final = ("csv", "json", "parquet")
 _JSON_LINES: Final = 8192
@@ -52,7 +38,7 @@ _NO_NUMBERS: Final = (delta.BOOLEAN, delta.STRING, delta.BINARY, delta.VARIANT)
 _REMEDY: Final = "Correct the file, then append it again. Nothing was committed."
 
 
-class InputError(InvalidDataError):
+class InputError(errors.InvalidDataError):
     """The content of an input file does not fit the table; says where in which file."""
 
 
@@ -60,32 +46,29 @@ Progress = Callable[[int], None]  # called with the number of bytes read so far
 
 
 def read_input(
-    path: str | Path, format: str, schema: StructType, progress: Progress = lambda _: None
+    path: str | Path, format: str, schema: delta.StructType, progress: Progress = lambda _: None
 ) -> pa.RecordBatchReader:
-    """Read a file as a stream of rows of a table's schema.
-
-    `progress` is called now and then with the number of bytes read so far.
-    """
+    """Read a file as rows of a schema; `progress` gets the number of bytes read so far."""
     readers = {"csv": _read_csv, "json": _read_json, "parquet": _read_parquet}
     if format not in readers:
-        raise InvalidArgumentError(
+        raise errors.InvalidArgumentError(
             f"The input format {format!r} is not supported.",
             remedy=f"Use one of {', '.join(FORMATS)}.",
         )
     path = Path(path)
     if not path.is_file():
-        raise NotFoundError(f"There is no file {path}.", remedy="Check the path.")
+        raise errors.NotFoundError(f"There is no file {path}.", remedy="Check the path.")
     batches = _conformed(path, readers[format](path, schema, progress), schema)
     return pa.RecordBatchReader.from_batches(arrow_schema(schema), batches)
 
 
 def _conformed(
-    path: Path, batches: Iterator[pa.RecordBatch], schema: StructType
+    path: Path, batches: Iterator[pa.RecordBatch], schema: delta.StructType
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         try:
             yield conform(batch, schema)
-        except InvalidDataError as error:
+        except errors.InvalidDataError as error:
             raise InputError(f"{path}: {error.message}", remedy=_REMEDY) from error
 
 
@@ -107,7 +90,9 @@ def _arrow_errors(path: Path, names: list[str]) -> Iterator[None]:
 # Parquet
 
 
-def _read_parquet(path: Path, schema: StructType, progress: Progress) -> Iterator[pa.RecordBatch]:
+def _read_parquet(
+    path: Path, schema: delta.StructType, progress: Progress
+) -> Iterator[pa.RecordBatch]:
     with (
         _arrow_errors(path, []),
         pq.ParquetFile(
@@ -135,11 +120,11 @@ _WITH_LINES: Final = pv.ParseOptions(newlines_in_values=True)
 _CODECS: Final = {".bz2": "bz2", ".gz": "gzip", ".lz4": "lz4", ".zst": "zstd"}  # as Arrow has them
 
 
-def _read_csv(path: Path, schema: StructType, progress: Progress) -> Iterator[pa.RecordBatch]:
+def _read_csv(path: Path, schema: delta.StructType, progress: Progress) -> Iterator[pa.RecordBatch]:
     known = {fold(item.name): item for item in schema.fields}
     names = _heading(path)
     types: dict[str, pa.DataType] = {}
-    moments: dict[str, DataType] = {}
+    moments: dict[str, delta.DataType] = {}
     for name in names:
         item = known.get(fold(name))
         if item is None:
@@ -148,8 +133,11 @@ def _read_csv(path: Path, schema: StructType, progress: Progress) -> Iterator[pa
                 f" {', '.join(item.name for item in schema.fields)}.",
                 remedy=_REMEDY,
             )
-        if not isinstance(item.type, Primitive | DecimalType) or item.type == delta.VARIANT:
-            raise UnsupportedFeatureError(
+        if (
+            not isinstance(item.type, delta.Primitive | delta.DecimalType)
+            or item.type == delta.VARIANT
+        ):
+            raise errors.UnsupportedFeatureError(
                 f"Column {item.name!r} is {item.type}, which CSV cannot represent.",
                 remedy="Use JSON lines or Parquet.",
             )
@@ -191,7 +179,7 @@ def _heading(path: Path) -> list[str]:
 
 
 def _with_moments(
-    batch: pa.RecordBatch, moments: Mapping[str, DataType], path: Path
+    batch: pa.RecordBatch, moments: Mapping[str, delta.DataType], path: Path
 ) -> pa.RecordBatch:
     for name, data_type in moments.items():
         values = batch.column(name)
@@ -210,7 +198,9 @@ def _with_moments(
 # JSON lines
 
 
-def _read_json(path: Path, schema: StructType, progress: Progress) -> Iterator[pa.RecordBatch]:
+def _read_json(
+    path: Path, schema: delta.StructType, progress: Progress
+) -> Iterator[pa.RecordBatch]:
     columns = arrow_schema(schema)
     with path.open("rb") as lines:
         numbered = enumerate(lines, start=1)
@@ -223,7 +213,7 @@ def _read_json(path: Path, schema: StructType, progress: Progress) -> Iterator[p
             yield pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
-def _row(path: Path, number: int, raw: bytes, schema: StructType) -> dict[str, Any]:
+def _row(path: Path, number: int, raw: bytes, schema: delta.StructType) -> dict[str, Any]:
     try:
         found = json.loads(raw, parse_float=Decimal, object_pairs_hook=_members)
         if not isinstance(found, dict):
@@ -254,7 +244,9 @@ class _ValueError(ValueError):
         self.path = path
 
 
-def _struct(found: Mapping[str, Any], schema: StructType, path: tuple[str, ...]) -> dict[str, Any]:
+def _struct(
+    found: Mapping[str, Any], schema: delta.StructType, path: tuple[str, ...]
+) -> dict[str, Any]:
     known = {fold(item.name): item for item in schema.fields}
     row: dict[str, Any] = {}
     for name, value in found.items():
@@ -267,31 +259,33 @@ def _struct(found: Mapping[str, Any], schema: StructType, path: tuple[str, ...])
     return row
 
 
-def _value(value: Any, data_type: DataType, path: tuple[str, ...]) -> Any:
+def _value(value: Any, data_type: delta.DataType, path: tuple[str, ...]) -> Any:
     if value is None:
         return None
     match data_type:
-        case StructType() if isinstance(value, dict):
+        case delta.StructType() if isinstance(value, dict):
             return _struct(value, data_type, path)
-        case ArrayType(element) if isinstance(value, list):
+        case delta.ArrayType(element) if isinstance(value, list):
             return [_value(one, element, (*path, "element")) for one in value]
-        case MapType(key, inner) if isinstance(value, dict):
+        case delta.MapType(key, inner) if isinstance(value, dict):
             return [
                 (_text_value(name, key, (*path, "key")), _value(one, inner, (*path, "value")))
                 for name, one in value.items()
             ]
-        case Primitive() | DecimalType():
+        case delta.Primitive() | delta.DecimalType():
             return _leaf(value, data_type, path)
         case _:
             raise _mismatch(value, data_type, path)
 
 
-def _mismatch(value: Any, data_type: DataType, path: tuple[str, ...], why: str = "") -> _ValueError:
+def _mismatch(
+    value: Any, data_type: delta.DataType, path: tuple[str, ...], why: str = ""
+) -> _ValueError:
     shown = json.dumps(value, default=str)[:80]
     return _ValueError(path, f"{shown} is not of type {data_type}{why}")
 
 
-def _leaf(value: Any, data_type: DataType, path: tuple[str, ...]) -> Any:
+def _leaf(value: Any, data_type: delta.DataType, path: tuple[str, ...]) -> Any:
     match value:
         case bool() if data_type == delta.BOOLEAN:
             return value
@@ -312,7 +306,7 @@ def _leaf(value: Any, data_type: DataType, path: tuple[str, ...]) -> Any:
             raise _mismatch(value, data_type, path)
 
 
-def _number(value: int | Decimal, data_type: DataType, path: tuple[str, ...]) -> float:
+def _number(value: int | Decimal, data_type: delta.DataType, path: tuple[str, ...]) -> float:
     try:
         number = float(value)
         if data_type == delta.FLOAT:
@@ -324,14 +318,14 @@ def _number(value: int | Decimal, data_type: DataType, path: tuple[str, ...]) ->
     return number
 
 
-def _text_value(text: str, data_type: DataType, path: tuple[str, ...]) -> Any:
+def _text_value(text: str, data_type: delta.DataType, path: tuple[str, ...]) -> Any:
     if data_type == delta.STRING:
         return text
     try:
-        if isinstance(data_type, DecimalType):
+        if isinstance(data_type, delta.DecimalType):
             text = f"{Decimal(text):f}"  # partition values have no exponent, JSON numbers may
         value = parse_partition_value(text, data_type)
-    except (MalformedError, InvalidOperation):
+    except (errors.MalformedError, InvalidOperation):
         raise _ValueError(path, f"{text[:80]!r} is not of type {data_type}") from None
     if isinstance(value, DistantDate | DistantMoment):
         raise _ValueError(path, f"{text[:80]!r} is not within the years 1 to 9999")

@@ -33,17 +33,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headgate.data.statistics_builder import ColumnStatistics, StatisticsBuilder
+from headgate.protocol.schema import types as delta
 from headgate.protocol.schema.column_mapping import Leaf
-from headgate.protocol.schema.types import (
-    BITS,
-    DATE,
-    TIMESTAMP,
-    TIMESTAMP_NTZ,
-    DataType,
-    DecimalType,
-    Path,
-    Primitive,
-)
 
 _JAVA: Final = re.compile(r"parquet-mr version (\d+)\.(\d+)\.")
 _ARROW: Final = "parquet-cpp-arrow version "
@@ -131,8 +122,8 @@ class _Writer:
 
 
 def _places(
-    fields: Iterable[pa.Field], above: Path, numbers: Iterator[int]
-) -> Iterator[tuple[Path, int]]:
+    fields: Iterable[pa.Field], above: delta.Path, numbers: Iterator[int]
+) -> Iterator[tuple[delta.Path, int]]:
     """Yield each column's number in the file; columns within arrays and maps are only counted."""
     for field in fields:
         path, of = (*above, field.name), _plain(field.type)
@@ -159,30 +150,36 @@ def _plain(of: pa.DataType) -> pa.DataType:
 # Conversion of bounds
 
 
-def _reader(of: DataType, column: pq.ColumnSchema, writer: _Writer) -> _Reader | None:
+def _reader(of: delta.DataType, column: pq.ColumnSchema, writer: _Writer) -> _Reader | None:
     """Return the function that converts a column's bounds; None if they cannot be used."""
-    if of in (DATE, TIMESTAMP, TIMESTAMP_NTZ) and writer.may_be_julian:
+    if of in (delta.DATE, delta.TIMESTAMP, delta.TIMESTAMP_NTZ) and writer.may_be_julian:
         return None
     match of, column.physical_type, json.loads(column.logical_type.to_json()):
-        case Primitive(name), "INT32" | "INT64", {"Type": "None"} if name in BITS:
+        case delta.Primitive(name), "INT32" | "INT64", {"Type": "None"} if name in delta.BITS:
             return _same
-        case Primitive(name), _, {"Type": "Int", "isSigned": True} if name in BITS:
+        case delta.Primitive(name), _, {"Type": "Int", "isSigned": True} if name in delta.BITS:
             return _same
-        case Primitive(name), _, {"Type": "Int", "bitWidth": own} if own < BITS.get(name, 0):
+        case delta.Primitive(name), _, {"Type": "Int", "bitWidth": own} if own < delta.BITS.get(
+            name, 0
+        ):
             return _unsigned if writer.orders_bytes else None
-        case (Primitive("float"), "FLOAT", _) | (Primitive("double"), "FLOAT" | "DOUBLE", _):
+        case (delta.Primitive("float"), "FLOAT", _) | (
+            delta.Primitive("double"),
+            "FLOAT" | "DOUBLE",
+            _,
+        ):
             return _floats if writer.shows_nan else None
-        case Primitive("string"), "BYTE_ARRAY", {"Type": "String"}:
+        case delta.Primitive("string"), "BYTE_ARRAY", {"Type": "String"}:
             return _texts if writer.orders_bytes else None
-        case Primitive("date"), "INT32", {"Type": "Date"}:
+        case delta.Primitive("date"), "INT32", {"Type": "Date"}:
             return _same
-        case Primitive("timestamp" | "timestamp_ntz"), "INT64", {
+        case delta.Primitive("timestamp" | "timestamp_ntz"), "INT64", {
             "Type": "Timestamp",
             "isAdjustedToUTC": adjusted,
             "timeUnit": unit,
-        } if adjusted == (of == TIMESTAMP):
+        } if adjusted == (of == delta.TIMESTAMP):
             return _MOMENTS[unit]
-        case DecimalType(scale=most), _, {"Type": "Decimal", "scale": scale} if scale <= most:
+        case delta.DecimalType(scale=most), _, {"Type": "Decimal", "scale": scale} if scale <= most:
             if column.physical_type in ("INT32", "INT64") or writer.orders_bytes:
                 return partial(_decimals, scale)
     return None
@@ -207,14 +204,6 @@ def _texts(low: bytes, high: bytes) -> tuple[str, str] | None:
         return None
 
 
-def _milliseconds(low: int, high: int) -> tuple[int, int]:
-    return low * 1000, high * 1000
-
-
-def _nanoseconds(low: int, high: int) -> tuple[int, int]:
-    return low // 1000, -(-high // 1000)
-
-
 def _decimals(scale: int, low: int | bytes, high: int | bytes) -> tuple[Decimal, Decimal]:
     return _decimal(low, scale), _decimal(high, scale)
 
@@ -226,7 +215,7 @@ def _decimal(stored: int | bytes, scale: int) -> Decimal:
 
 
 _MOMENTS: Final[Mapping[str, _Reader]] = {
-    "milliseconds": _milliseconds,
+    "milliseconds": lambda low, high: (low * 1000, high * 1000),
     "microseconds": _same,
-    "nanoseconds": _nanoseconds,
+    "nanoseconds": lambda low, high: (low // 1000, -(-high // 1000)),
 }

@@ -1,8 +1,4 @@
-"""Convert a caller's rows to the columns and types of a table, and check its constraints.
-
-Only conversions that keep every value are made: to wider numbers, or to another Arrow layout of the
-same type. Anything else is refused.
-"""
+"""Convert rows to a table's columns and types, keeping every value, and check its rules."""
 
 from __future__ import annotations
 
@@ -16,6 +12,7 @@ import pyarrow.compute as pc
 from headgate.data.arrow_types import arrow_schema, arrow_type, is_list
 from headgate.data.constraints import Constraint, parse_constraint
 from headgate.data.nested_arrays import (
+    Convert,
     list_array,
     map_array,
     map_entries,
@@ -24,43 +21,30 @@ from headgate.data.nested_arrays import (
 )
 from headgate.errors import InvalidDataError
 from headgate.names import did_you_mean, fold
-from headgate.protocol.expressions.char_lengths import UNLIMITED, CharLengths, char_lengths
-from headgate.protocol.schema.types import (
-    VARIANT,
-    ArrayType,
-    DataType,
-    MapType,
-    StructField,
-    StructType,
-    check_constraints,
-    invariants,
-)
+from headgate.protocol.expressions.char_lengths import CharLengths, char_lengths
+from headgate.protocol.schema import types as delta
 
 Path = tuple[str, ...]
 _SHOWN: Final = 5
 _INTEGER_DIGITS: Final = 20
 
 
-def constraints_of(schema: StructType, properties: Mapping[str, str]) -> list[Constraint]:
+def constraints_of(schema: delta.StructType, properties: Mapping[str, str]) -> list[Constraint]:
     """Parse all CHECK constraints and invariants of a table; refuse one that cannot be checked."""
     columns = arrow_schema(schema)
-    found = [
-        parse_constraint(name, text, columns)
-        for name, text in sorted(check_constraints(properties).items())
-    ]
-    for path, text in invariants(schema).items():
-        found.append(parse_constraint(f"on column {'.'.join(path)}", text, columns))
-    return found
+    return [parse_constraint(name, text, columns) for name, text in delta.rules(schema, properties)]
 
 
-def conform(rows: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
+def conform(rows: pa.RecordBatch, schema: delta.StructType) -> pa.RecordBatch:
     """Convert rows to the columns and types of a table; refuse rows that do not fit."""
-    lengths = CharLengths(fields={fold(item.name): char_lengths(item) for item in schema.fields})
+    lengths = CharLengths(parts={fold(item.name): char_lengths(item) for item in schema.fields})
     arrays = _reordered(schema, list(rows.schema), rows.columns, rows.num_rows, (), lengths)
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(schema))
 
 
-def check_rows(rows: pa.RecordBatch, schema: StructType, constraints: Sequence[Constraint]) -> None:
+def check_rows(
+    rows: pa.RecordBatch, schema: delta.StructType, constraints: Sequence[Constraint]
+) -> None:
     """Refuse rows with nulls in NOT NULL columns, or rows that violate a constraint."""
     for item, values in zip(schema.fields, rows.columns, strict=True):
         _check_nulls(values, item.type, item.nullable, (item.name,))
@@ -87,7 +71,7 @@ def _described(rows: pa.RecordBatch, constraint: Constraint) -> str:
 
 
 def _reordered(
-    schema: StructType,
+    schema: delta.StructType,
     given: Sequence[pa.Field],
     arrays: Sequence[pa.Array],
     length: int,
@@ -111,8 +95,8 @@ def _reordered(
     for item in schema.fields:
         position = by_name.get(fold(item.name))
         if position is not None:
-            inner = lengths.fields.get(fold(item.name), UNLIMITED)
-            converted.append(_converted(arrays[position], item.type, (*path, item.name), inner))
+            within = (*path, item.name)
+            converted.append(_converted(arrays[position], item.type, within, lengths.at(item.name)))
         elif item.nullable:
             converted.append(pa.nulls(length, arrow_type(item.type)))
         else:
@@ -122,7 +106,7 @@ def _reordered(
     return converted
 
 
-def _converted(values: pa.Array, to: DataType, path: Path, lengths: CharLengths) -> pa.Array:
+def _converted(values: pa.Array, to: delta.DataType, path: Path, lengths: CharLengths) -> pa.Array:
     target = arrow_type(to)
     if isinstance(values.type, pa.BaseExtensionType):
         values = values.storage
@@ -132,21 +116,20 @@ def _converted(values: pa.Array, to: DataType, path: Path, lengths: CharLengths)
         values = pc.run_end_decode(values)
     if pa.types.is_null(values.type):
         return pa.nulls(len(values), target)
+
+    def within(name: str, part: delta.DataType) -> Convert:
+        return partial(_converted, to=part, path=(*path, name), lengths=lengths.at(name))
+
     match to:
-        case StructType() if pa.types.is_struct(values.type):
+        case delta.StructType() if pa.types.is_struct(values.type):
             inner = [values.field(i) for i in range(values.type.num_fields)]
             arrays = _reordered(to, list(values.type), inner, len(values), path, lengths)
             return struct_array(values, arrays, target)
-        case ArrayType() if is_list(values.type):
-            within, *_ = (*lengths.within, UNLIMITED)
-            element = partial(_converted, to=to.element, path=(*path, "element"), lengths=within)
-            return list_array(values, element, target)
-        case MapType() if pa.types.is_map(values.type):
-            of_key, of_value, *_ = (*lengths.within, UNLIMITED, UNLIMITED)
-            key = partial(_converted, to=to.key, path=(*path, "key"), lengths=of_key)
-            value = partial(_converted, to=to.value, path=(*path, "value"), lengths=of_value)
-            return map_array(values, key, value, target)
-        case _ if to == VARIANT and (variants := variant_array(values)) is not None:
+        case delta.ArrayType() if is_list(values.type):
+            return list_array(values, within("element", to.element), target)
+        case delta.MapType() if pa.types.is_map(values.type):
+            return map_array(values, within("key", to.key), within("value", to.value), target)
+        case _ if to == delta.VARIANT and (variants := variant_array(values)) is not None:
             return variants
         case _ if pa.types.is_nested(target):
             raise _type_error(values.type, to, path)
@@ -155,7 +138,7 @@ def _converted(values: pa.Array, to: DataType, path: Path, lengths: CharLengths)
             return leaf if lengths.length is None else _limited(leaf, path, lengths, lengths.length)
 
 
-def _leaf(values: pa.Array, to: DataType, path: Path) -> pa.Array:
+def _leaf(values: pa.Array, to: delta.DataType, path: Path) -> pa.Array:
     target = arrow_type(to)
     if values.type == target:
         return values
@@ -206,34 +189,32 @@ def _keeps_values(given: pa.DataType, to: pa.DataType) -> bool:
     return bool(types.is_fixed_size_binary(given) and types.is_binary(to))
 
 
-def _type_error(given: pa.DataType, to: DataType, path: Path) -> InvalidDataError:
+def _type_error(given: pa.DataType, to: delta.DataType, path: Path) -> InvalidDataError:
     return InvalidDataError(f"Column {_dotted(path)} is {to}, and the rows have {given}.")
 
 
 # Nulls
 
 
-def _check_nulls(values: pa.Array, data_type: DataType, nullable: bool, path: Path) -> None:
-    """Refuse nulls in NOT NULL columns and fields.
-
-    A null struct with a NOT NULL field is refused even if the struct itself may be null, as
-    delta-spark does: its readers rely on the field.
-    """
+def _check_nulls(values: pa.Array, data_type: delta.DataType, nullable: bool, path: Path) -> None:
+    """Refuse nulls in NOT NULL columns and fields."""
+    # A null struct with a NOT NULL field is refused even if the struct itself may be null, as
+    # delta-spark does: its readers rely on the field.
     if not nullable and values.null_count:
         raise InvalidDataError(
             f"Column {_dotted(path)} may not be null, and {values.null_count} of"
             f" {len(values)} values are."
         )
     match data_type:
-        case StructType(fields):
+        case delta.StructType(fields):
             for index, item in enumerate(fields):
                 if _has_rule(item):
                     inner = pc.struct_field(values, [index])
                     _check_nulls(inner, item.type, item.nullable, (*path, item.name))
-        case ArrayType(element, contains_null):
+        case delta.ArrayType(element, contains_null):
             flat = values.flatten()
             _check_inner(flat, element, contains_null, (*path, "element"))
-        case MapType(key, value, value_contains_null):
+        case delta.MapType(key, value, value_contains_null):
             entries = map_entries(values)
             _check_inner(entries.field(0), key, False, (*path, "key"))
             _check_inner(entries.field(1), value, value_contains_null, (*path, "value"))
@@ -241,16 +222,16 @@ def _check_nulls(values: pa.Array, data_type: DataType, nullable: bool, path: Pa
             pass
 
 
-def _check_inner(values: pa.Array, data_type: DataType, nullable: bool, path: Path) -> None:
+def _check_inner(values: pa.Array, data_type: delta.DataType, nullable: bool, path: Path) -> None:
     # The fields of a null element are not checked.
     _check_nulls(values.drop_null() if nullable else values, data_type, nullable, path)
 
 
-def _has_rule(item: StructField) -> bool:
+def _has_rule(item: delta.StructField) -> bool:
     match item.type:
-        case StructType(fields):
+        case delta.StructType(fields):
             return not item.nullable or any(_has_rule(inner) for inner in fields)
-        case ArrayType() | MapType():
+        case delta.ArrayType() | delta.MapType():
             return True
         case _:
             return not item.nullable

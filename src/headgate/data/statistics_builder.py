@@ -41,8 +41,12 @@ def indexed_columns(
     stored = StructType(tuple(f for f in schema.fields if f.name not in partition_columns))
     leaves = [leaf for leaf in leaf_columns(stored) if leaf.type != VOID]
     if (named := properties.get(_NAMED)) is not None:
-        chosen = [tuple(fold(part) for part in path) for path in _names(named)]
-        return [leaf for leaf in leaves if any(_is_below(leaf.path, path) for path in chosen)]
+        chosen = [[fold(part) for part in path] for path in _names(named)]
+        return [
+            leaf
+            for leaf in leaves
+            if any(list(map(fold, leaf.path[: len(path)])) == path for path in chosen)
+        ]
     most = number(properties, _INDEXED, _DEFAULT_INDEXED)
     return leaves if most < 0 else leaves[:most]
 
@@ -86,10 +90,7 @@ class StatisticsBuilder:
 
 @dataclass(slots=True)
 class ColumnStatistics:
-    """The statistics of one column so far.
-
-    Bounds of dates are in days, those of timestamps in microseconds.
-    """
+    """The statistics of a column so far; bounds of dates are days, of timestamps microseconds."""
 
     leaf: Leaf
     nulls: int | None = 0  # None: not counted
@@ -159,11 +160,9 @@ def truncated_min(text: str, length: int) -> str:
 
 
 def truncated_max(text: str, length: int) -> str | None:
-    """Truncate an upper bound and raise it, so that it still sorts after the whole string.
-
-    The character at the end must sort after the one it replaces; if the string has the last
-    character of Unicode there, a longer prefix is kept.
-    """
+    """Truncate an upper bound and raise it, so that it still sorts after the whole string."""
+    # The character at the end must sort after the one it replaces; if the string has the last
+    # character of Unicode there, a longer prefix is kept.
     if len(text) <= length:
         return text
     if length <= 0:
@@ -182,14 +181,8 @@ def truncated_max(text: str, length: int) -> str | None:
 
 
 def _has_bounds(of: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_integer(of)
-        or pa.types.is_floating(of)
-        or pa.types.is_decimal(of)
-        or pa.types.is_date(of)
-        or pa.types.is_timestamp(of)
-        or pa.types.is_string(of)
-    )
+    kinds = ("integer", "floating", "decimal", "date", "timestamp", "string")
+    return any(getattr(pa.types, f"is_{kind}")(of) for kind in kinds)
 
 
 def _order(value: Any) -> Any:
@@ -238,10 +231,6 @@ def number(properties: Mapping[str, str], key: str, default: int) -> int:
         return int(properties.get(key, default))
     except ValueError:
         raise InvalidArgumentError(f"{key} is {properties[key]!r}, not an integer.") from None
-
-
-def _is_below(path: Sequence[str], top: Sequence[str]) -> bool:
-    return [fold(part) for part in path[: len(top)]] == list(top)
 
 
 def _names(text: str) -> list[list[str]]:

@@ -128,7 +128,7 @@ class _Pool:
             self._advance()
 
     def missing(self) -> int:
-        """Return how many bytes the first that waits lacks; 0 if nobody waits."""
+        """Return how many bytes the first waiting request lacks; 0 if none waits."""
         if not self._waiting:
             return 0
         return self.used + self._waiting[0][0] - self._limit

@@ -39,7 +39,7 @@ class Limits:
     headers_s: float = 10.0  # for the headers of a request, from when the one before was answered
 
 
-class Listener:
+class HttpListener:
     """The connections of one server, and its application."""
 
     def __init__(self, app: ASGIApp, limits: Limits, scheme: str = "http") -> None:
@@ -98,7 +98,7 @@ class Connection(asyncio.Protocol):
         "deadline",
     )
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: HttpListener) -> None:
         self._listener = listener
         self.deadline = listener.loop.time() + listener.limits.headers_s
         self._parser = httptools.HttpRequestParser(self)
@@ -214,7 +214,7 @@ class Connection(asyncio.Protocol):
         """
         target, fields, method = self._target, self._fields, self._parser.get_method()
         if method == b"CONNECT":
-            self._refuse(405, b"The server is no proxy.\n")
+            self._refuse(405, b"The server is not a proxy.\n")
             return
         kept = b"".join(
             b"%b: %b\r\n" % field

@@ -1,7 +1,7 @@
 """An application that is built in the background, so that a worker lives without its store.
 
 The worker answers 503 with the reason, and builds the application again until that succeeds:
-clients learn what is wrong instead of finding nobody.
+clients see the reason instead of a refused connection.
 """
 
 from __future__ import annotations
@@ -80,8 +80,10 @@ class Starting:
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
         error = self._error or UnavailableError("Its store does not answer.")
-        said = UnavailableError(f"The server is not ready: {error.message}", remedy=error.remedy)
-        problem = problems.from_error(said)
+        unavailable = UnavailableError(
+            f"The server is not ready: {error.message}", remedy=error.remedy
+        )
+        problem = problems.from_error(unavailable)
         response = Response(
             bodies.encode(problem),
             problem.status,

@@ -21,8 +21,8 @@ class Gauge(NamedTuple):
 class Metrics:
     """What a server counts. Only the event loop's thread touches it.
 
-    Each worker counts for itself, and whoever asks meets one of them: so what is a worker's own
-    says whose it is.
+    Each worker counts for itself, and a request for the metrics reaches one of them: so values of
+    one worker carry a label with its name.
     """
 
     def __init__(self, worker: str) -> None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 SEQUENCE_HEADER: Final = "headgate-sequence"
 _TIMEOUT_S: Final = 10.0
-# The same for every failure: whoever registers a listener must not learn from it which ports are
-# open in the server's network, and what answers there. The log has the cause.
+# The same for every failure: a client that registers a listener must not learn from it which ports
+# are open in the server's network, and what answers there. The log has the cause.
 _REFUSED: Final = "The receiver did not acknowledge the event with a status from 200 to 299."
 
 _log = logging.getLogger(__name__)

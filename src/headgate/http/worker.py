@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 import uvloop
 from starlette.types import ASGIApp, Message
 
-from headgate.http.connection import Limits, Listener
+from headgate.http.connection import HttpListener, Limits
 
 BACKLOG = 2_048  # connections that the system queues until they are accepted
 
@@ -46,7 +46,7 @@ async def _serve(
         loop.add_signal_handler(number, stopping.set)
     app = create()
     async with _lifespan(app):
-        listener = Listener(app, limits, "http" if tls is None else "https")
+        listener = HttpListener(app, limits, "http" if tls is None else "https")
         server = await loop.create_server(
             listener.connect,
             sock=listening,

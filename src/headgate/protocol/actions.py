@@ -11,7 +11,7 @@ import functools
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NewType, TypeVar
+from typing import NewType, TypeVar, get_args
 
 import msgspec
 
@@ -110,10 +110,7 @@ class Format(Rewritten, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class Metadata(Rewritten, frozen=True, kw_only=True, omit_defaults=False):
-    """Schema, partitioning and properties of the table.
-
-    Every field is written, since other clients expect the empty ones too.
-    """
+    """Schema, partitioning and properties; empty fields are written, since clients expect them."""
 
     id: str
     name: str | None = None
@@ -228,18 +225,8 @@ class Wrapped(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
 
     def action(self) -> Known | None:
         """Return the action; None if it is unknown."""
-        return (
-            self.add
-            or self.remove
-            or self.commit_info
-            or self.meta_data
-            or self.protocol
-            or self.txn
-            or self.domain_metadata
-            or self.cdc
-            or self.sidecar
-            or self.checkpoint_metadata
-        )
+        found: Known | None = next(filter(None, msgspec.structs.astuple(self)), None)
+        return found
 
 
 class _Bodies(msgspec.Struct, rename="camel", gc=False):
@@ -250,16 +237,7 @@ class _Bodies(msgspec.Struct, rename="camel", gc=False):
 
 
 KINDS: Mapping[str, type[Known]] = {
-    "add": AddFile,
-    "remove": RemoveFile,
-    "commitInfo": CommitInfo,
-    "metaData": Metadata,
-    "protocol": Protocol,
-    "txn": SetTransaction,
-    "domainMetadata": DomainMetadata,
-    "cdc": AddCdcFile,
-    "sidecar": SidecarFile,
-    "checkpointMetadata": CheckpointMetadata,
+    field.encode_name: get_args(field.type)[0] for field in msgspec.structs.fields(Wrapped)
 }
 _NAMES: dict[type[Action], str] = {kind: name for name, kind in KINDS.items()}
 

@@ -31,10 +31,7 @@ _DROPPED: Final = re.compile(r"/(?:\.?/)+")
 
 
 def normal_path(path: str) -> str:
-    """Return the normal form of a path, by which files are compared.
-
-    A path that does not decode to UTF-8 is its own normal form.
-    """
+    """Return the normal form of a path, or the path itself if it does not decode to UTF-8."""
     # The same test as UNUSUAL, in the order that is fastest for most paths.
     if (
         "%" not in path

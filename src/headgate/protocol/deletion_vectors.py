@@ -1,8 +1,4 @@
-"""Encode and decode deletion vectors and their descriptors.
-
-Row positions are a `BitMap64`; its `to_array()` returns them ascending, fast. The caller reads and
-writes the files.
-"""
+"""Encode and decode deletion vectors and their descriptors; files are the caller's."""
 
 from __future__ import annotations
 
@@ -212,11 +208,9 @@ def z85_decode(text: str) -> bytes:
 
 
 def _z85_decode_padded(text: str, size: int) -> bytes:
-    """Decode the first `size` bytes of Z85; the rest is padding, which differs between writers.
-
-    Padding may be any characters, more than needed, or left out. As in Delta's own decoder, a
-    padded block beyond 32 bits loses its upper bits.
-    """
+    """Decode the first `size` bytes of Z85; the rest is padding, which differs between writers."""
+    # Padding may be any characters, more than needed, or left out. As in Delta's own decoder, a
+    # padded block beyond 32 bits loses its upper bits.
     if not text.isascii() or not _LETTERS.issuperset(text.encode()):
         raise MalformedError(f"{text[:50]!r} is not Z85.")
     blocks, rest = divmod(size, 4)

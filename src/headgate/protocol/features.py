@@ -16,20 +16,7 @@ from headgate.errors import InvalidArgumentError
 from headgate.protocol.actions import Metadata, Protocol
 from headgate.protocol.encoding import replaced
 from headgate.protocol.schema import column_mapping
-from headgate.protocol.schema.types import (
-    CONSTRAINTS,
-    DEFAULT,
-    GENERATION,
-    IDENTITY,
-    INVARIANTS,
-    TIMESTAMP_NTZ,
-    VARIANT,
-    Primitive,
-    StructType,
-    columns_with,
-    contains,
-    from_json,
-)
+from headgate.protocol.schema import types as delta
 
 CATALOG_MANAGED = "catalogManaged"
 IN_COMMIT_TIMESTAMP = "inCommitTimestamp"
@@ -75,7 +62,7 @@ class ColumnKey(msgspec.Struct, frozen=True):
 class ColumnType(msgspec.Struct, frozen=True):
     """Active when the type occurs in the schema."""
 
-    type: Primitive
+    type: delta.Primitive
 
 
 class Supported(msgspec.Struct, frozen=True):
@@ -101,6 +88,7 @@ class Feature(msgspec.Struct, frozen=True):
 
 _W, _RW = FeatureKind.WRITER, FeatureKind.READER_WRITER
 _NO_ROWS, _NOTHING = Writes.NO_ROWS, Writes.NOTHING
+_MAPPED = Property(column_mapping.MODE, ("name", "id"))
 _COLLATIONS = ColumnKey("__COLLATIONS")
 _SHREDDING = Property("delta.enableVariantShredding")
 _REDIRECT = Property("delta.redirectReaderWriter-preview")
@@ -111,27 +99,27 @@ def _enabled(name: str) -> Property:
     return Property(f"delta.enable{name}")
 
 
+def _iceberg(name: str, *requires: str) -> Feature:
+    return Feature(f"iceberg{name}", _W, _enabled(f"Iceberg{name}"), requires, writes=_NOTHING)
+
+
 FEATURES: Mapping[str, Feature] = {
     feature.name: feature
     for feature in (
         Feature("appendOnly", _W, Property("delta.appendOnly"), legacy_writer=2),
-        Feature("invariants", _W, ColumnKey(INVARIANTS), legacy_writer=2),
-        Feature("checkConstraints", _W, PropertyPrefix(CONSTRAINTS), legacy_writer=3),
+        Feature("invariants", _W, ColumnKey(delta.INVARIANTS), legacy_writer=2),
+        Feature("checkConstraints", _W, PropertyPrefix(delta.CONSTRAINTS), legacy_writer=3),
         # We add and remove whole files: without `cdc` actions readers derive changes from them.
         Feature("changeDataFeed", _W, _enabled("ChangeDataFeed"), legacy_writer=4),
-        Feature("generatedColumns", _W, ColumnKey(GENERATION), legacy_writer=4, writes=_NO_ROWS),
         Feature(
-            "columnMapping",
-            _RW,
-            Property(column_mapping.MODE, ("name", "id")),
-            legacy_reader=2,
-            legacy_writer=5,
+            "generatedColumns", _W, ColumnKey(delta.GENERATION), legacy_writer=4, writes=_NO_ROWS
         ),
-        Feature("identityColumns", _W, ColumnKey(IDENTITY), legacy_writer=6, writes=_NO_ROWS),
+        Feature("columnMapping", _RW, _MAPPED, legacy_reader=2, legacy_writer=5),
+        Feature("identityColumns", _W, ColumnKey(delta.IDENTITY), legacy_writer=6, writes=_NO_ROWS),
         Feature("deletionVectors", _RW, _enabled("DeletionVectors")),
         Feature("domainMetadata", _W),
         Feature("rowTracking", _W, _enabled("RowTracking"), ("domainMetadata",)),
-        Feature("timestampNtz", _RW, ColumnType(TIMESTAMP_NTZ)),
+        Feature("timestampNtz", _RW, ColumnType(delta.TIMESTAMP_NTZ)),
         Feature("v2Checkpoint", _RW, Property("delta.checkpointPolicy", ("v2",))),
         Feature("vacuumProtocolCheck", _RW),
         Feature(IN_COMMIT_TIMESTAMP, _W, _enabled("InCommitTimestamps")),
@@ -140,40 +128,18 @@ FEATURES: Mapping[str, Feature] = {
         Feature("clustering", _W, requires=("domainMetadata",)),
         Feature("typeWidening", _RW, _enabled("TypeWidening")),
         Feature("typeWidening-preview", _RW, _enabled("TypeWidening")),
-        Feature("variantType", _RW, ColumnType(VARIANT), writes=_NO_ROWS),
-        Feature("variantType-preview", _RW, ColumnType(VARIANT), writes=_NO_ROWS),
+        Feature("variantType", _RW, ColumnType(delta.VARIANT), writes=_NO_ROWS),
+        Feature("variantType-preview", _RW, ColumnType(delta.VARIANT), writes=_NO_ROWS),
         Feature("variantShredding", _RW, _SHREDDING, ("variantType",), reads=False),
         Feature("variantShredding-preview", _RW, _SHREDDING, reads=False),
         # Values for columns that a write leaves out are SQL expressions.
-        Feature("allowColumnDefaults", _W, ColumnKey(DEFAULT), writes=_NO_ROWS),
+        Feature("allowColumnDefaults", _W, ColumnKey(delta.DEFAULT), writes=_NO_ROWS),
         Feature("materializePartitionColumns", _W, writes=_NO_ROWS),
-        Feature(
-            "icebergCompatV1", _W, _enabled("IcebergCompatV1"), ("columnMapping",), writes=_NOTHING
-        ),
-        Feature(
-            "icebergCompatV2", _W, _enabled("IcebergCompatV2"), ("columnMapping",), writes=_NOTHING
-        ),
-        Feature(
-            "icebergCompatV3",
-            _W,
-            _enabled("IcebergCompatV3"),
-            ("columnMapping", "rowTracking"),
-            writes=_NOTHING,
-        ),
-        Feature(
-            "icebergWriterCompatV1",
-            _W,
-            _enabled("IcebergWriterCompatV1"),
-            ("icebergCompatV2",),
-            writes=_NOTHING,
-        ),
-        Feature(
-            "icebergWriterCompatV3",
-            _W,
-            _enabled("IcebergWriterCompatV3"),
-            ("icebergCompatV3",),
-            writes=_NOTHING,
-        ),
+        _iceberg("CompatV1", "columnMapping"),
+        _iceberg("CompatV2", "columnMapping"),
+        _iceberg("CompatV3", "columnMapping", "rowTracking"),
+        _iceberg("WriterCompatV1", "icebergCompatV2"),
+        _iceberg("WriterCompatV3", "icebergCompatV3"),
         Feature("collations", _W, _COLLATIONS, writes=_NO_ROWS),
         Feature("collations-preview", _W, _COLLATIONS, writes=_NO_ROWS),
         Feature("columnMappingUsageTracking", _W, requires=("columnMapping",), writes=_NOTHING),
@@ -275,22 +241,24 @@ def mapping_mode(protocol: Protocol, metadata: Metadata) -> str:
     return "none"
 
 
-def _holds(condition: Condition, properties: Mapping[str, str], schema: StructType | str) -> bool:
+def _holds(
+    condition: Condition, properties: Mapping[str, str], schema: delta.StructType | str
+) -> bool:
     match condition:
         case Property(key, values):
             return properties.get(key, "").strip().lower() in values
         case PropertyPrefix(prefix):
             return any(key.startswith(prefix) for key in properties)
         case ColumnKey(key):
-            return bool(columns_with(_parsed(schema), key))
+            return bool(delta.columns_with(_parsed(schema), key))
         case ColumnType(data_type):
-            return contains(_parsed(schema), data_type)
+            return delta.contains(_parsed(schema), data_type)
         case Supported():
             return True
 
 
-def _parsed(schema: StructType | str) -> StructType:
-    return from_json(schema) if isinstance(schema, str) else schema
+def _parsed(schema: delta.StructType | str) -> delta.StructType:
+    return delta.from_json(schema) if isinstance(schema, str) else schema
 
 
 # What this client supports
@@ -309,11 +277,7 @@ def unreadable(protocol: Protocol) -> list[str]:
 
 
 def unwritable(
-    protocol: Protocol,
-    metadata: Metadata,
-    *,
-    rows: bool = True,
-    handled: Set[str] = frozenset(),
+    protocol: Protocol, metadata: Metadata, *, rows: bool = True, handled: Set[str] = frozenset()
 ) -> list[str]:
     """List the features and versions that keep this client from writing.
 
@@ -406,12 +370,9 @@ def _kind(name: str) -> FeatureKind | None:
 
 
 def features_for(
-    properties: Mapping[str, str], schema: StructType | str | None = None
+    properties: Mapping[str, str], schema: delta.StructType | str | None = None
 ) -> list[str]:
-    """List the features that properties and a schema need or request, with all they require.
-
-    A schema may be given as JSON, which is cached.
-    """
+    """List the features that properties and a schema need or request, with all they require."""
     requested = {
         key.removeprefix(ASKING)
         for key, value in properties.items()
@@ -430,7 +391,7 @@ def features_for(
 
 
 @functools.lru_cache(maxsize=256)  # every commit to a table has the same schema
-def _needed_by(schema: StructType | str) -> frozenset[str]:
+def _needed_by(schema: delta.StructType | str) -> frozenset[str]:
     parsed = _parsed(schema)
     needed = {
         feature.name
@@ -444,9 +405,9 @@ def _needed_by(schema: StructType | str) -> frozenset[str]:
     return frozenset(needed)
 
 
-def _has_not_null(schema: StructType) -> bool:
+def _has_not_null(schema: delta.StructType) -> bool:
     return any(
-        not item.nullable or (isinstance(item.type, StructType) and _has_not_null(item.type))
+        not item.nullable or (isinstance(item.type, delta.StructType) and _has_not_null(item.type))
         for item in schema.fields
     )
 

@@ -48,81 +48,56 @@ def _is_integer(text: str, least: int) -> bool:
         return False
 
 
-_SWITCH = _one_of("true", "false")
 _INTERVAL = _Values(
     lambda text: interval_ms(text) is not None, "an interval such as `interval 7 days`"
 )
 
 _KNOWN: Mapping[str, _Values] = {
     column_mapping.MODE: _one_of("none", "name", "id"),
-    "delta.appendOnly": _SWITCH,
-    "delta.checkpoint.writeStatsAsJson": _SWITCH,
-    "delta.checkpoint.writeStatsAsStruct": _SWITCH,
     "delta.checkpointInterval": _whole(1),
     # The only one whose value is case-sensitive.
     "delta.checkpointPolicy": _Values(lambda text: text in ("classic", "v2"), "classic or v2"),
     "delta.dataSkippingNumIndexedCols": _whole(-1),
     "delta.dataSkippingStringPrefixLength": _whole(0),
     "delta.deletedFileRetentionDuration": _INTERVAL,
-    "delta.enableChangeDataFeed": _SWITCH,
-    "delta.enableDeletionVectors": _SWITCH,
-    "delta.enableExpiredLogCleanup": _SWITCH,
-    "delta.enableIcebergCompatV1": _SWITCH,
-    "delta.enableIcebergCompatV2": _SWITCH,
-    "delta.enableIcebergCompatV3": _SWITCH,
-    "delta.enableRowTracking": _SWITCH,
-    "delta.enableTypeWidening": _SWITCH,
-    "delta.enableVariantShredding": _SWITCH,
     "delta.isolationLevel": _one_of("Serializable", "WriteSerializable", "SnapshotIsolation"),
     "delta.logRetentionDuration": _INTERVAL,
     "delta.randomPrefixLength": _whole(1),
-    "delta.randomizeFilePrefixes": _SWITCH,
     "delta.setTransactionRetentionDuration": _INTERVAL,
-}
+} | dict.fromkeys(
+    [
+        *("delta.appendOnly", "delta.randomizeFilePrefixes"),
+        *("delta.checkpoint.writeStatsAsJson", "delta.checkpoint.writeStatsAsStruct"),
+        *("delta.enableChangeDataFeed", "delta.enableDeletionVectors"),
+        *("delta.enableExpiredLogCleanup", "delta.enableIcebergCompatV1"),
+        *("delta.enableIcebergCompatV2", "delta.enableIcebergCompatV3"),
+        *("delta.enableRowTracking", "delta.enableTypeWidening", "delta.enableVariantShredding"),
+    ],
+    _one_of("true", "false"),
+)
 
 _PREFIX = "delta."
 # Properties of delta-spark, the kernels, Databricks and Fabric whose values are not checked.
 _OTHERS = frozenset(
     f"{_PREFIX}{name}"
     for name in (
-        "autoOptimize",
-        "castIcebergTimeType",
-        "checkpoint.partSize",
-        "checkpointRetentionDuration",
-        "columnMapping.maxColumnId",
-        "compatibility.symlinkFormatManifest.enabled",
-        "dataSkippingStatsColumns",
-        "enableFullRetentionRollback",
-        "enableIcebergWriterCompatV1",
-        "enableIcebergWriterCompatV3",
-        "enableInCommitTimestamps",
-        "ignoreProtocolDefaults",
-        "inCommitTimestampEnablementTimestamp",
-        "inCommitTimestampEnablementVersion",
-        "lastCommitTimestamp",
-        "lastUpdateVersion",
-        "minReaderVersion",
-        "minWriterVersion",
-        "redirectReaderWriter",
-        "redirectWriterOnly",
-        "requireCheckpointProtectionBeforeVersion",
-        "rowTrackingSuspended",
-        "sampleRetentionDuration",
-        "targetFileSize",
-        "tuneFileSizesForRewrites",
+        *("autoOptimize", "castIcebergTimeType", "checkpoint.partSize"),
+        *("checkpointRetentionDuration", "columnMapping.maxColumnId"),
+        *("compatibility.symlinkFormatManifest.enabled", "dataSkippingStatsColumns"),
+        *("enableFullRetentionRollback", "enableIcebergWriterCompatV1"),
+        *("enableIcebergWriterCompatV3", "enableInCommitTimestamps", "ignoreProtocolDefaults"),
+        *("inCommitTimestampEnablementTimestamp", "inCommitTimestampEnablementVersion"),
+        *("lastCommitTimestamp", "lastUpdateVersion", "minReaderVersion", "minWriterVersion"),
+        *("redirectReaderWriter", "redirectWriterOnly", "requireCheckpointProtectionBeforeVersion"),
+        *("rowTrackingSuspended", "sampleRetentionDuration"),
+        *("targetFileSize", "tuneFileSizesForRewrites"),
     )
 )
 _OPEN_PREFIXES = tuple(
     f"{_PREFIX}{name}."
     for name in (
-        "autoOptimize",
-        "constraints",
-        "feature",
-        "parquet",
-        "rowTracking",
-        "targetFileSize",
-        "universalFormat",
-        "workloadBasedColumns",
+        *("autoOptimize", "constraints", "feature", "parquet", "rowTracking"),
+        *("targetFileSize", "universalFormat", "workloadBasedColumns"),
     )
 )
 

@@ -69,10 +69,7 @@ class DistantMoment:
 
 
 def parse_number(value: object) -> Decimal | None:
-    """Convert a number, or its text, to a decimal, which is exact for integers and floats.
-
-    Returns None for anything else, and for numbers of more than 500 digits.
-    """
+    """Convert a number or its text to a decimal, exactly; None for others, or over 500 digits."""
     if isinstance(value, str) and _NUMBER.fullmatch(value) is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
@@ -96,10 +93,7 @@ def parse_date(text: str) -> dt.date | DistantDate:
 
 
 def parse_moment(text: str) -> tuple[int, dt.timedelta | None]:
-    """Parse a timestamp: return microseconds since 1970 in UTC, and the zone's offset, if any.
-
-    Raises ValueError if it is malformed.
-    """
+    """Parse a timestamp: microseconds since 1970 in UTC, and the offset; or raise ValueError."""
     found = _MOMENT.fullmatch(text)
     if found is None:
         raise ValueError(text)

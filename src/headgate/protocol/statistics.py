@@ -1,7 +1,4 @@
-"""Parse `add.stats`: completely, or only the bounds that conflict checks need.
-
-Statistics that cannot be parsed count as missing: the file may then have any row.
-"""
+"""Parse `add.stats`; statistics that cannot be parsed count as missing."""
 
 from __future__ import annotations
 

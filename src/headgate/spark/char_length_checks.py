@@ -7,63 +7,46 @@ from collections.abc import Iterator
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
-from headgate.names import fold
 from headgate.protocol.expressions.char_lengths import CharLengths
 from headgate.protocol.schema.types import ArrayType, DataType, MapType, StructType
-from headgate.spark.nested_conditions import Holds, Path, in_elements, in_field, in_keys, in_values
+from headgate.spark.nested_conditions import Holds, Path, parts_within
 
 
-def fitted(column: Column, data_type: DataType, said: CharLengths) -> Column:
-    """Cut spaces that are too many, and fill up; what is too long stays as it is."""
-    if not said.is_limited:
+def fitted(column: Column, data_type: DataType, limits: CharLengths) -> Column:
+    """Cut trailing spaces to the declared length and pad CHAR; leave longer texts as they are."""
+    if not limits.is_limited:
         return column
-    if said.length is not None:
-        fits = F.char_length(F.rtrim(column)) <= said.length
-        if said.is_char:
-            return F.when(fits, F.rpad(column, said.length, " ")).otherwise(column)
-        return F.when(fits, F.substring(column, 1, said.length)).otherwise(column)
+    if limits.length is not None:
+        fits = F.char_length(F.rtrim(column)) <= limits.length
+        if limits.is_char:
+            return F.when(fits, F.rpad(column, limits.length, " ")).otherwise(column)
+        return F.when(fits, F.substring(column, 1, limits.length)).otherwise(column)
+
+    def inner(value: Column, part: DataType, name: str) -> Column:
+        return fitted(value, part, limits.at(name))
+
     match data_type:
         case StructType(fields):
-            parts = [
-                fitted(
-                    column.getField(item.name),
-                    item.type,
-                    said.fields.get(fold(item.name), CharLengths()),
-                ).alias(item.name)
-                for item in fields
-            ]
+            parts = [inner(column.getField(f.name), f.type, f.name).alias(f.name) for f in fields]
             return F.when(column.isNotNull(), F.struct(*parts))
         case ArrayType(element):
-            return F.transform(column, lambda item: fitted(item, element, said.within[0]))
+            return F.transform(column, lambda item: inner(item, element, "element"))
         case MapType(key, value):
-            keyed = F.transform_keys(column, lambda item, _: fitted(item, key, said.within[0]))
-            return F.transform_values(keyed, lambda _, item: fitted(item, value, said.within[1]))
+            keyed = F.transform_keys(column, lambda item, _: inner(item, key, "key"))
+            return F.transform_values(keyed, lambda _, item: inner(item, value, "value"))
         case _:
             return column
 
 
-def lengths(data_type: DataType, said: CharLengths, path: Path) -> Iterator[tuple[Holds, str]]:
-    """Give a condition for each text of a declared length, and the place of the text."""
-    if not said.is_limited:
+def lengths(data_type: DataType, limits: CharLengths, path: Path) -> Iterator[tuple[Holds, str]]:
+    """Yield a condition for each text with a declared length, and its path."""
+    if not limits.is_limited:
         return
-    if (length := said.length) is not None:
+    if (length := limits.length) is not None:
         yield (
             lambda column: column.isNull() | (F.char_length(column) <= length),
-            f"{'.'.join(path)}, which is {said.type}",
+            f"{'.'.join(path)}, which is {limits.type}",
         )
-    match data_type:
-        case StructType(fields):
-            for item in fields:
-                inner = said.fields.get(fold(item.name), CharLengths())
-                for holds, what in lengths(item.type, inner, (*path, item.name)):
-                    yield in_field(item.name, holds), what
-        case ArrayType(element):
-            for holds, what in lengths(element, said.within[0], (*path, "element")):
-                yield in_elements(holds), what
-        case MapType(key, value):
-            for holds, what in lengths(key, said.within[0], (*path, "key")):
-                yield in_keys(holds), what
-            for holds, what in lengths(value, said.within[1], (*path, "value")):
-                yield in_values(holds), what
-        case _:
-            return
+    for name, part, _, around in parts_within(data_type):
+        for holds, what in lengths(part, limits.at(name), (*path, name)):
+            yield around(holds), what

@@ -1,4 +1,4 @@
-"""Conditions on the rows of a table, as SQL has them, kept apart from how Spark is asked.
+"""Conditions on the rows of a table, with the semantics of SQL.
 
 A row matches where a condition is true; the others are those where it is not true, which is more
 than where it is false.
@@ -17,8 +17,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark ca
 
 from headgate.errors import InvalidArgumentError
 from headgate.protocol.expressions.predicates import Predicate
+from headgate.spark.schema_conversion import helper_column, quoted
 from headgate.spark.sessions import is_remote
-from headgate.spark.types import helper_column, quoted
 from headgate.sql.condition_analysis import Contents, condition_predicate, contents
 from headgate.sql.keywords import NONDETERMINISTIC
 from headgate.sql.rewrite import Moment, splice
@@ -46,13 +46,13 @@ class Condition:
     is_repeatable: bool = False
 
     def matching(self, rows: DataFrame) -> DataFrame:
-        """Give the rows where it is true."""
+        """Return the rows where it is true."""
         if self.has_subqueries:
             return self._filtered(rows, f"({self.text})")
         return self._named(rows).where(column_of(self.text))
 
     def others(self, rows: DataFrame) -> DataFrame:
-        """Give the rows where it is not true."""
+        """Return the rows where it is false or NULL."""
         if self.has_subqueries:
             return self._filtered(rows, f"NOT (({self.text}) <=> true)")
         return self._named(rows).where(~self.holds())
@@ -71,11 +71,11 @@ class Condition:
 def select(
     rows: DataFrame, alias: str | None, what: str, where: str, frames: Mapping[str, DataFrame]
 ) -> DataFrame:
-    """Ask Spark in SQL; what is asked for may have subqueries over the other frames."""
+    """Select by SQL text, which may have subqueries over the other frames."""
     named = "" if alias is None else f" AS {quoted(alias)}"
-    told: dict[str, Any] = {_ROWS: rows, **frames}
+    arguments: dict[str, Any] = {_ROWS: rows, **frames}
     text = f"SELECT {what} FROM {{{_ROWS}}}{named} WHERE {where}"
-    return rows.sparkSession.sql(text, **told)
+    return rows.sparkSession.sql(text, **arguments)
 
 
 @dataclass(frozen=True)
@@ -88,14 +88,16 @@ class Expressions:
     has_subqueries: bool = False
 
     def beside(self, rows: DataFrame) -> tuple[DataFrame, list[str]]:
-        """Give rows with one more column for each value, and what these are called."""
+        """Return the rows with one more column for each value, and the names of these columns."""
         names = [helper_column(f"value_{n}") for n in range(len(self.texts))]
         if not self.has_subqueries:
             named = rows if self.alias is None else rows.alias(self.alias)
             values = [column_of(t).alias(n) for t, n in zip(self.texts, names, strict=True)]
             return named.select("*", *values), names
-        told = ", ".join(f"({t}) AS {quoted(n)}" for t, n in zip(self.texts, names, strict=True))
-        return select(rows, self.alias, f"*, {told}", "true", self.frames), names
+        computed = ", ".join(
+            f"({t}) AS {quoted(n)}" for t, n in zip(self.texts, names, strict=True)
+        )
+        return select(rows, self.alias, f"*, {computed}", "true", self.frames), names
 
 
 def column_of(expression: Expression) -> Column:
@@ -122,8 +124,8 @@ def condition_of(
 ) -> Condition:
     """Read a condition on the rows of one table: an expression of SQL without subqueries.
 
-    Spark may be asked more than once, so functions that tell the time tell the one given. Of a
-    condition built with Spark's functions nothing is known about files, so none are skipped.
+    Spark may evaluate it more than once, so functions of the current time return `moment`. A
+    condition that was built with Spark's functions skips no files.
     """
     if not isinstance(text, str):
         refuse_unrepeatable(text)
@@ -146,7 +148,7 @@ def condition_of(
 
 
 def moment_of(now_ms: int) -> Moment:
-    """Give what stands for a time; its day and its wall clock are those of Spark's own zone."""
+    """Return literals for a time; date and local time are those of Spark's time zone."""
     at = datetime.fromtimestamp(now_ms / 1000, UTC)
     text = at.strftime("%Y-%m-%d %H:%M:%S.") + f"{now_ms % 1000:03d}"
     return Moment(
@@ -158,7 +160,7 @@ def moment_of(now_ms: int) -> Moment:
 
 
 def refuse_nondeterministic(made_of: Contents) -> None:
-    """Refuse a condition that says something else each time it is asked."""
+    """Refuse a condition whose value may differ each time it is evaluated."""
     if made_of.nondeterministic:
         raise InvalidArgumentError(
             f"{made_of.nondeterministic[0]}() gives another answer each time.",
@@ -177,10 +179,8 @@ def refuse_unrepeatable(expression: Expression) -> None:
 
 
 def is_utc(spark: SparkSession) -> bool:
-    """Return True if moments without a zone mean UTC, now and whenever a plan is resolved.
-
-    Spark Connect resolves a plan when rows are asked for, and the zone may be another by then.
-    """
+    """Return True if moments without a zone mean UTC, now and whenever a plan is resolved."""
+    # Spark Connect resolves a plan when rows are asked for, and the zone may be another by then.
     if is_remote(spark):
         return False
     zone = spark.conf.get("spark.sql.session.timeZone", "UTC") or ""

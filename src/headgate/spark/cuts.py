@@ -12,10 +12,7 @@ _Key = tuple[str, str, str]
 
 
 class Cut:
-    """Tables as of one sequence, each resolved once and loaded once.
-
-    The sequence is that of the first table, which is resolved at its latest version.
-    """
+    """Tables as of the sequence of the first one, each resolved and loaded once."""
 
     def __init__(self, session: Session, first: Resolved | None = None) -> None:
         """Begin with a table that is resolved already, or with none."""

@@ -1,6 +1,6 @@
-"""CREATE, REPLACE, ALTER, DROP and their kin: statements about tables and schemas.
+"""CREATE, REPLACE, ALTER, DROP and other statements about tables and schemas.
 
-The client changes tables; Spark comes in where rows are written with the table, or looked at.
+The client changes tables; Spark is used where rows are written with the table, or read.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import assert_never
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
+from headgate import errors
 from headgate.api.messages import Resolved
 from headgate.client.table import Table
 from headgate.client.table_changes import RowCheck
@@ -20,34 +21,19 @@ from headgate.client.table_definition import (
     replacement,
     table_operation,
 )
-from headgate.errors import (
-    AlreadyExistsError,
-    InvalidArgumentError,
-    InvalidDataError,
-    NotEmptyError,
-    NotFoundError,
-    UnsupportedFeatureError,
-)
 from headgate.protocol.actions import AddFile
 from headgate.protocol.schema import alteration
-from headgate.protocol.schema.types import (
-    COMMENT,
-    CONSTRAINTS,
-    DEFAULT,
-    GENERATION,
-    StructField,
-    StructType,
-)
+from headgate.protocol.schema import types as delta
 from headgate.spark import scan, sessions
 from headgate.spark.dml import Outcome
 from headgate.spark.engine import Engine
 from headgate.spark.failures import translated
 from headgate.spark.insert import overwriting
 from headgate.spark.relations import Resolver
+from headgate.spark.schema_conversion import all_nullable, from_spark, quoted
 from headgate.spark.sessions import strict_expressions
 from headgate.spark.statement import Statement, refuse_followed
-from headgate.spark.types import all_nullable, from_spark, quoted
-from headgate.spark.write import Target, stage
+from headgate.spark.write import Target, conformed_to, stage_conformed
 from headgate.sql import statements
 from headgate.sql.statements import Commented, Creation, Name
 from headgate.table.snapshot import Snapshot
@@ -70,7 +56,7 @@ Managed = (
 def create(engine: Engine, find: Resolver, statement: statements.CreateTable) -> None:
     """Make a table, or another in its place; with a query, filled in the same commit."""
     if statement.location is not None:
-        raise UnsupportedFeatureError(
+        raise errors.UnsupportedFeatureError(
             f"CREATE TABLE with a LOCATION ({statement.location!r}) is not supported: the catalog"
             " chooses the location of its tables.",
             remedy="Leave LOCATION out; name a table that exists elsewhere with"
@@ -82,15 +68,15 @@ def create(engine: Engine, find: Resolver, statement: statements.CreateTable) ->
     if is_there and creation is Creation.IF_NOT_EXISTS:
         return
     if is_there and creation is Creation.CREATE:
-        raise AlreadyExistsError(f"There is a table {name} already.")
+        raise errors.AlreadyExistsError(f"There is a table {name} already.")
     if not is_there and creation is Creation.REPLACE:
-        raise NotFoundError(f"There is no table {name} to replace.")
+        raise errors.NotFoundError(f"There is no table {name} to replace.")
     if statement.query is None:
         if found is not None and is_there:
             table = engine.session.open(found)
             refuse_followed(table.newest_seen)
             definition = _definition(statement, None)
-            table.replace(definition, f"{_WORDS[creation]} TABLE", table.newest_seen)
+            table.replace(definition, f"{_verb(creation)} TABLE", table.newest_seen)
         else:
             _create_empty(engine, name, statement)
     elif found is not None and is_there:
@@ -98,16 +84,12 @@ def create(engine: Engine, find: Resolver, statement: statements.CreateTable) ->
     else:
         relations = find.relations(statement.query)
         rows = find.ask(relations)
-        operation = f"{_WORDS[creation]} TABLE AS SELECT"
+        operation = f"{_verb(creation)} TABLE AS SELECT"
         create_filled(engine, name, _definition(statement, rows), rows, operation)
 
 
-_WORDS = {
-    Creation.CREATE: "CREATE",
-    Creation.IF_NOT_EXISTS: "CREATE",
-    Creation.OR_REPLACE: "CREATE OR REPLACE",
-    Creation.REPLACE: "REPLACE",
-}
+def _verb(creation: Creation) -> str:
+    return creation.value.removesuffix(" IF NOT EXISTS")
 
 
 def create_filled(
@@ -118,24 +100,18 @@ def create_filled(
 
     def fill(new: PendingTable) -> list[AddFile]:
         target = Target(name, new.location, new.store, new.protocol, new.metadata)
-        return stage(rows, target, engine.staging())
+        return stage_conformed(conformed_to(rows, target), target, engine.staging())
 
     engine.session.create_filled(name, definition, fill, operation)
 
 
 def _create_empty(engine: Engine, name: str, statement: statements.CreateTable) -> None:
-    definition = _definition(statement, None)
-    told = (
-        name,
-        definition.schema,
-        definition.partition_by,
-        definition.properties,
-        definition.comment,
-    )
+    made = _definition(statement, None)
+    columns = (name, made.schema, made.partition_by, made.properties, made.comment)
     if statement.creation is Creation.OR_REPLACE:
-        engine.session.replace_table(*told, or_create=True)
+        engine.session.replace_table(*columns, or_create=True)
     else:
-        engine.session.create_table(*told)
+        engine.session.create_table(*columns)
 
 
 def _replace_filled(
@@ -149,7 +125,7 @@ def _replace_filled(
         relations = find.relations(query, sources=statement.sources)
         find.record(statement, relations)
         rows = find.ask(relations)
-        operation = f"{_WORDS[create.creation]} TABLE AS SELECT"
+        operation = f"{_verb(create.creation)} TABLE AS SELECT"
         replace(statement, _definition(create, rows), rows, operation)
 
     engine.redo(str(found.name), run, found)
@@ -168,44 +144,47 @@ def replace(
     added = statement.stage(rows, statement.target(made.metadata, made.protocol))
     statement.add_scans(made.scans)
     counted = added_metrics(added)
-    told = (
+    recorded = (
         overwriting(made.metadata.partition_columns, counted)
         if operation is None
         else table_operation(operation, made.metadata, counted)
     )
-    committed = statement.commit([*made.actions, *added], told)
+    committed = statement.commit([*made.actions, *added], recorded)
     number = counted["numOutputRows"]
     return Outcome(committed, {"num_affected_rows": number, "num_inserted_rows": number})
 
 
 def _definition(statement: statements.CreateTable, rows: DataFrame | None) -> TableDefinition:
-    schema = StructType(tuple(_field(column) for column in statement.columns))
+    schema = delta.StructType(tuple(_field(column) for column in statement.columns))
     if rows is not None:
         if statement.columns:
-            raise UnsupportedFeatureError(
+            raise errors.UnsupportedFeatureError(
                 "A table made from a query has the query's columns.",
                 remedy="Leave the columns out, or create the table first and insert into it.",
             )
         found = all_nullable(from_spark(rows.schema))
-        schema = StructType(tuple(StructField(f.name, f.type) for f in found.fields))
+        schema = delta.StructType(tuple(delta.StructField(f.name, f.type) for f in found.fields))
     properties = {
         **statement.properties,
-        **{f"{CONSTRAINTS}{check.name}": check.condition.text for check in statement.constraints},
+        **{
+            f"{delta.CONSTRAINTS}{check.name}": check.condition.text
+            for check in statement.constraints
+        },
     }
     return TableDefinition.parse(schema, statement.partition_by, properties, statement.comment)
 
 
-def _field(column: statements.ColumnDefinition) -> StructField:
+def _field(column: statements.ColumnDefinition) -> delta.StructField:
     metadata: dict[str, object] = {}
     if column.comment is not None:
-        metadata[COMMENT] = column.comment
+        metadata[delta.COMMENT] = column.comment
     if column.default is not None:
-        metadata[DEFAULT] = column.default.text
+        metadata[delta.DEFAULT] = column.default.text
     if column.generated is not None:
-        metadata[GENERATION] = column.generated.text
+        metadata[delta.GENERATION] = column.generated.text
     if column.identity is not None:
-        raise UnsupportedFeatureError(f"Column {column.name!r} is an identity column.")
-    return StructField(column.name, column.type, column.nullable, metadata)
+        raise errors.UnsupportedFeatureError(f"Column {column.name!r} is an identity column.")
+    return delta.StructField(column.name, column.type, column.nullable, metadata)
 
 
 # Changing
@@ -272,7 +251,7 @@ def _holds(engine: Engine, condition: str) -> RowCheck:
                 broken = rows.where(~F.expr(condition).eqNullSafe(True))
             shown = [row.asDict() for row in broken.limit(3).collect()]
         if shown:
-            raise InvalidDataError(
+            raise errors.InvalidDataError(
                 f"{snapshot.label} has rows for which {condition} is not true: {shown}.",
                 remedy="Correct these rows first. Nothing was committed.",
             )
@@ -290,7 +269,7 @@ def manage(engine: Engine, find: Resolver, statement: Managed) -> None:
         case statements.DropTable(name=name, if_exists=if_exists, purge=purge):
             try:
                 table_id = session.drop(_text(name))
-            except NotFoundError:
+            except errors.NotFoundError:
                 if if_exists:
                     return
                 find.target(name)  # raises an error that points at the name in the script
@@ -305,12 +284,12 @@ def manage(engine: Engine, find: Resolver, statement: Managed) -> None:
             table = Name(name.parts[:-1], name.piece)
             session.open(find.target(table)).alter_column(name.parts[-1:], comment=comment)
         case statements.CommentOn():
-            raise UnsupportedFeatureError("A comment on a schema cannot be kept.")
+            raise errors.UnsupportedFeatureError("A comment on a schema cannot be kept.")
         case statements.CreateSchema(name=name, if_not_exists=if_not_exists) as create:
             _refuse_kept(create)
             try:
                 session.create_namespace(_text(name), storage_root=create.location)
-            except AlreadyExistsError:
+            except errors.AlreadyExistsError:
                 if not if_not_exists:
                     raise
         case statements.DropSchema(name=name, if_exists=if_exists, cascade=cascade):
@@ -322,7 +301,7 @@ def manage(engine: Engine, find: Resolver, statement: Managed) -> None:
         case statements.UseNamespace(name=name, is_catalog=False):
             session.use(_text(name))
         case statements.UseNamespace(name=name):
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 f"A catalog alone cannot be used: {name}.", remedy="Name a schema too."
             )
         case _:
@@ -331,12 +310,9 @@ def manage(engine: Engine, find: Resolver, statement: Managed) -> None:
 
 def _refuse_kept(create: statements.CreateSchema) -> None:
     """Refuse what a schema cannot keep."""
-    asked = {
-        "COMMENT": create.comment is not None,
-        "DBPROPERTIES": bool(create.properties),
-    }
-    if found := [word for word, is_asked in asked.items() if is_asked]:
-        raise UnsupportedFeatureError(
+    kept = {"COMMENT": create.comment is not None, "DBPROPERTIES": bool(create.properties)}
+    if found := [word for word, is_given in kept.items() if is_given]:
+        raise errors.UnsupportedFeatureError(
             f"A schema has a name and a location: {', '.join(found)} is not supported.",
             remedy="Leave it out.",
         )
@@ -348,10 +324,12 @@ def _drop_schema(engine: Engine, name: str, *, if_exists: bool, cascade: bool) -
     if session.schema_name(name).key not in known:
         if if_exists:
             return
-        raise NotFoundError(f"There is no schema {name}.")
+        raise errors.NotFoundError(f"There is no schema {name}.")
     entries = session.tables(name)
     if entries and not cascade:
-        raise NotEmptyError(f"The schema {name} has tables.", remedy="Drop them, or add CASCADE.")
+        raise errors.NotEmptyError(
+            f"The schema {name} has tables.", remedy="Drop them, or add CASCADE."
+        )
     for entry in entries:
         if entry.name is not None:
             session.drop(entry.name)

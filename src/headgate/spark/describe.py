@@ -4,38 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import DataFrame
 
-from headgate.client.detail import detail_of
-from headgate.client.history import history_of
+from headgate.client.detail import TableDetail, detail_of
+from headgate.client.history import HistoryEntry, history_of
 from headgate.client.table import Table
 from headgate.client.table_definition import ROW_TRACKING_PREFIX
 from headgate.errors import NotFoundError
 from headgate.names import SchemaName, fold
 from headgate.protocol.actions import Metadata
 from headgate.protocol.expressions.char_lengths import DECLARED
-from headgate.protocol.schema.types import (
-    CONSTRAINTS,
-    DEFAULT,
-    GENERATION,
-    IDENTITY,
-    ArrayType,
-    DataType,
-    MapType,
-    StructField,
-    StructType,
-    check_constraints,
-    comment_of,
-    find,
-    from_json,
-)
+from headgate.protocol.schema import types as delta
 from headgate.spark.engine import Engine
 from headgate.spark.relations import Resolver
-from headgate.spark.types import quoted, to_spark
+from headgate.spark.schema_conversion import quoted, to_spark
 from headgate.sql import statements
 from headgate.sql.statements import Described, Shown
 
@@ -68,11 +55,12 @@ class _Teller:
                 rows = [("Catalog Name", name.catalog), ("Namespace Name", name.schema)]
                 return rows, "info_name string, info_value string"
             case Described.DETAIL:
-                return [_detail(self._table(statement.name))], _DETAIL
+                table = self._table(statement.name)
+                return [_row(detail_of(table.newest_seen, table.name))], _DETAIL
             case Described.HISTORY:
                 table = self._table(statement.name)
                 found = history_of(table.newest_seen, statement.limit, self._session.catalog)
-                return [_commit(entry) for entry in found], _HISTORY
+                return list(map(_row, found)), _HISTORY
             case Described.TABLE | Described.EXTENDED:
                 table = self._table(statement.name)
                 if statement.column:
@@ -132,14 +120,14 @@ def _is_like(name: str, like: str | None) -> bool:
 
 def _columns(table: Table) -> Iterable[Row]:
     for field in table.schema.fields:
-        yield field.name, to_spark(field.type).simpleString(), comment_of(field)
+        yield field.name, to_spark(field.type).simpleString(), delta.comment_of(field)
     if table.partition_columns:
         yield "# Partition Information", "", ""
         yield "# col_name", "data_type", "comment"
         for name in table.partition_columns:
-            found = find(table.schema, [name])
+            found = delta.find(table.schema, [name])
             if found is not None:
-                yield found.name, to_spark(found.type).simpleString(), comment_of(found)
+                yield found.name, to_spark(found.type).simpleString(), delta.comment_of(found)
 
 
 def _extended(table: Table) -> Iterable[Row]:
@@ -151,17 +139,17 @@ def _extended(table: Table) -> Iterable[Row]:
     yield "Comment", snapshot.metadata.description or "", ""
     yield "Location", table.location, ""
     yield "Provider", "delta", ""
-    told = ",".join(f"{key}={value}" for key, value in sorted(table.properties.items()))
-    yield "Table Properties", f"[{told}]", ""
+    pairs = ",".join(f"{key}={value}" for key, value in sorted(table.properties.items()))
+    yield "Table Properties", f"[{pairs}]", ""
 
 
 def _column(table: Table, path: Sequence[str]) -> Iterable[Row]:
-    found = find(table.schema, path)
+    found = delta.find(table.schema, path)
     if found is None:
         raise NotFoundError(f"{table.name} has no column {'.'.join(path)}.")
     yield "col_name", found.name
     yield "data_type", to_spark(found.type).simpleString()
-    yield "comment", comment_of(found)
+    yield "comment", delta.comment_of(found)
 
 
 _DETAIL = (
@@ -173,27 +161,6 @@ _DETAIL = (
 )
 
 
-def _detail(table: Table) -> Row:
-    told = detail_of(table.newest_seen, table.name)
-    return (
-        told.format,
-        told.id,
-        told.name,
-        told.description,
-        told.location,
-        _moment(told.created_ms),
-        _moment(told.last_modified_ms),
-        list(told.partition_columns),
-        list(told.clustering_columns),
-        told.num_files,
-        told.size_in_bytes,
-        dict(told.properties),
-        told.min_reader_version,
-        told.min_writer_version,
-        list(told.table_features),
-    )
-
-
 _HISTORY = (
     "version long, timestamp timestamp, operation string,"
     " operationParameters map<string,string>, readVersion long, isolationLevel string,"
@@ -201,29 +168,19 @@ _HISTORY = (
 )
 
 
-def _commit(entry: Any) -> Row:
-    return (
-        entry.version,
-        _moment(entry.timestamp_ms),
-        entry.operation,
-        _texts(entry.parameters),
-        entry.read_version,
-        entry.isolation,
-        entry.is_blind_append,
-        _texts(entry.metrics),
-        entry.engine,
-        entry.txn_id,
-    )
+def _row(entry: TableDetail | HistoryEntry) -> Row:
+    """Return the fields of an entry as Spark takes them, in the order of its columns."""
+    return tuple(_cell(item.name, getattr(entry, item.name)) for item in fields(entry))
 
 
-def _texts(values: Any) -> dict[str, str]:
-    return {
-        key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()
-    }
-
-
-def _moment(milliseconds: int | None) -> datetime | None:
-    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC)
+def _cell(name: str, value: Any) -> Any:
+    if name.endswith("_ms"):
+        return None if value is None else datetime.fromtimestamp(value / 1000, UTC)
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, Mapping):
+        return {k: v if isinstance(v, str) else json.dumps(v) for k, v in value.items()}
+    return value
 
 
 # A table as the statement that would make it
@@ -232,7 +189,7 @@ def _moment(milliseconds: int | None) -> datetime | None:
 def create_text(name: str, metadata: Metadata) -> str:
     """Write the CREATE TABLE that makes a table like this one."""
     label = ".".join(map(_name, name.split(".")))
-    lines = [_spelled(field) for field in from_json(metadata.schema_string).fields]
+    lines = [_spelled(field) for field in delta.from_json(metadata.schema_string).fields]
     text = f"CREATE TABLE {label} (\n  " + ",\n  ".join(lines) + ")\nUSING delta"
     if metadata.partition_columns:
         text += f"\nPARTITIONED BY ({', '.join(map(quoted, metadata.partition_columns))})"
@@ -241,13 +198,13 @@ def create_text(name: str, metadata: Metadata) -> str:
     kept = {
         key: value
         for key, value in sorted(metadata.configuration.items())
-        if not key.startswith((CONSTRAINTS, ROW_TRACKING_PREFIX, "io.unitycatalog."))
+        if not key.startswith((delta.CONSTRAINTS, ROW_TRACKING_PREFIX, "io.unitycatalog."))
         and fold(key) not in _GIVEN
     }
     if kept:
-        told = ",\n  ".join(f"{_literal(k)} = {_literal(v)}" for k, v in kept.items())
-        text += f"\nTBLPROPERTIES (\n  {told})"
-    for rule, condition in sorted(check_constraints(metadata.configuration).items()):
+        pairs = ",\n  ".join(f"{_literal(k)} = {_literal(v)}" for k, v in kept.items())
+        text += f"\nTBLPROPERTIES (\n  {pairs})"
+    for rule, condition in sorted(delta.check_constraints(metadata.configuration).items()):
         text += f";\nALTER TABLE {label} ADD CONSTRAINT {quoted(rule)} CHECK ({condition})"
     return text
 
@@ -260,47 +217,47 @@ def _name(part: str) -> str:
     return part if _PLAIN.fullmatch(part) else quoted(part)
 
 
-def _spelled(field: StructField) -> str:
+def _spelled(field: delta.StructField) -> str:
     declared = field.metadata.get(DECLARED)
     text = f"{quoted(field.name)} {_type(field.type) if declared is None else declared}"
-    if any(key.startswith(IDENTITY) for key in field.metadata):
+    if any(key.startswith(delta.IDENTITY) for key in field.metadata):
         text += _identity(field)
-    if isinstance(expression := field.metadata.get(GENERATION), str):
+    if isinstance(expression := field.metadata.get(delta.GENERATION), str):
         text += f" GENERATED ALWAYS AS ({expression})"
     if not field.nullable:
         text += " NOT NULL"
-    if isinstance(default := field.metadata.get(DEFAULT), str):
+    if isinstance(default := field.metadata.get(delta.DEFAULT), str):
         text += f" DEFAULT {default}"
-    if (comment := comment_of(field)) is not None:
+    if (comment := delta.comment_of(field)) is not None:
         text += f" COMMENT {_literal(comment)}"
     return text
 
 
-def _identity(field: StructField) -> str:
-    told = {key.removeprefix(IDENTITY): value for key, value in field.metadata.items()}
-    always = "BY DEFAULT" if told.get("allowExplicitInsert") is True else "ALWAYS"
-    start, step = told.get("start", 1), told.get("step", 1)
+def _identity(field: delta.StructField) -> str:
+    identity = {key.removeprefix(delta.IDENTITY): value for key, value in field.metadata.items()}
+    always = "BY DEFAULT" if identity.get("allowExplicitInsert") is True else "ALWAYS"
+    start, step = identity.get("start", 1), identity.get("step", 1)
     return f" GENERATED {always} AS IDENTITY (START WITH {start} INCREMENT BY {step})"
 
 
-def _type(data_type: DataType) -> str:
-    """Spell a type; that an array or a map has no null in it cannot be said in SQL."""
+def _type(data_type: delta.DataType) -> str:
+    """Return a type as SQL text, which cannot express that an array or a map has no nulls."""
     match data_type:
-        case StructType(fields):
+        case delta.StructType(fields):
             return f"STRUCT<{', '.join(map(_inner, fields))}>"
-        case ArrayType(element):
+        case delta.ArrayType(element):
             return f"ARRAY<{_type(element)}>"
-        case MapType(key, value):
+        case delta.MapType(key, value):
             return f"MAP<{_type(key)}, {_type(value)}>"
         case _:
             return to_spark(data_type).simpleString().upper()
 
 
-def _inner(field: StructField) -> str:
+def _inner(field: delta.StructField) -> str:
     text = f"{quoted(field.name)}: {_type(field.type)}"
     if not field.nullable:
         text += " NOT NULL"
-    if (comment := comment_of(field)) is not None:
+    if (comment := delta.comment_of(field)) is not None:
         text += f" COMMENT {_literal(comment)}"
     return text
 

@@ -1,7 +1,7 @@
-"""DELETE and UPDATE: hit rows are found first, then files are changed, and only those.
+"""DELETE and UPDATE: find the matching rows first, then change only their files.
 
-Files are chosen by what the condition says of whole files; which rows of a rewritten file stay is
-decided row by row on the whole file, so no row is lost with a part of the file that was skipped.
+Files are chosen by statistics; which rows of a rewritten file stay is decided row by row on the
+whole file, so no row is lost with a part of the file that was skipped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
-from headgate.client.transaction import Committed, Operation, as_text
+from headgate.client.table_definition import removed_metrics
+from headgate.client.transaction import Committed, OperationInfo, as_text
 from headgate.errors import InvalidArgumentError, InvariantError
 from headgate.names import did_you_mean, fold
 from headgate.protocol.actions import Action, AddFile
@@ -26,10 +27,10 @@ from headgate.spark.conditions import Condition, Expressions
 from headgate.spark.failures import quietly, translated
 from headgate.spark.hits import Hit, Split, find_hits, split, vectors
 from headgate.spark.scan import FILE, ROW, Files
+from headgate.spark.schema_conversion import from_spark, helper_column, quoted
 from headgate.spark.sessions import resolved
 from headgate.spark.statement import Statement
 from headgate.spark.store_assignment import assigned, checked, with_generated, with_lengths
-from headgate.spark.types import from_spark, helper_column, quoted
 
 _HIT: Final = helper_column("hit")
 
@@ -53,15 +54,17 @@ def delete(statement: Statement, condition: Condition | None) -> Outcome:
     counts = {} if deleted is None else {"num_affected_rows": deleted}
     if not actions:
         return Outcome(None, counts)
-    told = as_text([] if condition is None else [f"({condition.shown})"])
-    committed = statement.commit(actions, Operation("DELETE", {"predicate": told}, counted))
+    predicate = as_text([] if condition is None else [f"({condition.shown})"])
+    committed = statement.commit(
+        actions, OperationInfo("DELETE", {"predicate": predicate}, counted)
+    )
     return Outcome(committed, counts)
 
 
 def deletion(
     statement: Statement, condition: Condition | None
 ) -> tuple[list[Action], dict[str, int]]:
-    """Build what takes matching rows out of the table."""
+    """Build the actions that remove matching rows."""
     predicate = None if condition is None else condition.predicate
     files = statement.plan(predicate)
     if condition is None:
@@ -93,7 +96,7 @@ def deletion(
 def update(
     statement: Statement, columns: Sequence[Path], values: Expressions, condition: Condition
 ) -> Outcome:
-    """Give columns of matching rows new values."""
+    """Set columns of matching rows to new values."""
     statement.refuse_changes()
     updating = _Updating(statement, columns, values, condition)
     files = statement.plan(condition.predicate)
@@ -118,13 +121,13 @@ def update(
         "numUpdatedRows": parts.num_rows,
         "numCopiedRows": _records(added) - parts.num_rows,
     }
-    operation = Operation("UPDATE", {"predicate": as_text([f"({condition.shown})"])}, counted)
+    operation = OperationInfo("UPDATE", {"predicate": as_text([f"({condition.shown})"])}, counted)
     committed = statement.commit(changes(statement, parts, added), operation)
     return Outcome(committed, {"num_affected_rows": parts.num_rows})
 
 
 class _Updating:
-    """New values of columns, put beside the old ones."""
+    """Adds columns with the new values to the old rows."""
 
     def __init__(
         self,
@@ -146,7 +149,7 @@ class _Updating:
                 raise InvalidArgumentError(f"Column {field.name!r} is set twice.")
 
     def all_rows(self, hits: Sequence[Hit]) -> DataFrame:
-        """Give all rows of files, those that match with their new values."""
+        """Return all rows of files, matching rows with their new values."""
         files = [hit.file for hit in hits]
         if not self._condition.is_repeatable:
             return self.hit_rows(hits).union(self._statement.frame(files, without=hits))
@@ -157,7 +160,7 @@ class _Updating:
         return self._changed(marked).drop(_HIT)
 
     def hit_rows(self, hits: Sequence[Hit]) -> DataFrame:
-        """Give the rows of files that match, with their new values."""
+        """Return the matching rows of files, with their new values."""
         if self._condition.is_repeatable:
             files = [hit.file for hit in hits]
             found = self._condition.matching(self._statement.frame(files))
@@ -166,7 +169,7 @@ class _Updating:
         return self._changed(found.withColumn(_HIT, F.lit(True))).drop(_HIT)
 
     def no_rows(self) -> DataFrame:
-        """Give no rows, in the table's columns: making them refuses what no row could be given."""
+        """Return no rows, in the table's columns; building them checks the types of the values."""
         return self._changed(self._statement.frame([]).withColumn(_HIT, F.lit(True)))
 
     def _changed(self, rows: DataFrame) -> DataFrame:
@@ -192,18 +195,20 @@ class _Updating:
 def within(
     value: Column, found: DataType, before: Column, top: StructField, path: Sequence[str]
 ) -> Column:
-    """Put a value where it belongs: the column itself, or a field of the struct it is."""
+    """Put a value into a column, or into a field of a struct column."""
     field = top
     for name in path[1:]:
         if not isinstance(field.type, StructType):
-            raise InvalidArgumentError(f"{'.'.join(path)} is no field: {field.name} is no struct.")
+            raise InvalidArgumentError(
+                f"{'.'.join(path)} is not a field: {field.name} is not a struct."
+            )
         field = field_of(field.type, name, top.name)
     typed = assigned(value, found, field.type, tuple(path))
     return _placed(typed, before, top.type, path[1:])
 
 
 def _placed(value: Column, before: Column, type_: DataType, path: Sequence[str]) -> Column:
-    """Give a struct with another value in it; one that was NULL comes into being by that."""
+    """Return a struct with one value replaced; a NULL struct becomes a struct."""
     if not path:
         return value
     assert isinstance(type_, StructType)
@@ -217,7 +222,7 @@ def _placed(value: Column, before: Column, type_: DataType, path: Sequence[str])
 
 
 def refuse_generated(field: StructField) -> None:
-    """Refuse to give a value to a column whose values come from elsewhere."""
+    """Refuse to assign to a generated or identity column."""
     if GENERATION in field.metadata or any(key.startswith(IDENTITY) for key in field.metadata):
         raise InvalidArgumentError(
             f"Column {field.name!r} is generated.", remedy="Set the columns it is made from."
@@ -225,7 +230,7 @@ def refuse_generated(field: StructField) -> None:
 
 
 def field_of(schema: StructType, name: str, where: str) -> StructField:
-    """Find a column, whatever the case of its name."""
+    """Find a column; names are not case-sensitive."""
     for field in schema.fields:
         if fold(field.name) == fold(name):
             return field
@@ -236,16 +241,14 @@ def field_of(schema: StructType, name: str, where: str) -> StructField:
     )
 
 
-# What it comes to
+# Actions and metrics
 
 
 def _whole_files(
     statement: Statement, condition: Condition, files: Sequence[AddFile]
 ) -> list[AddFile] | None:
-    """Choose files by a condition on partition values alone; None if it looks at more than those.
-
-    Spark itself is asked, once for each combination of values: no row is read.
-    """
+    """Choose files by a condition on partition values; None if it uses other columns."""
+    # Spark evaluates it once for each combination of values, without reading rows.
     if condition.has_subqueries or not statement.base.partition_columns or not files:
         return None
     try:
@@ -264,7 +267,7 @@ def _whole_files(
 def _without_files(
     statement: Statement, files: Sequence[AddFile]
 ) -> tuple[list[Action], dict[str, int]]:
-    counted = {**removal_metrics(files), "numAddedFiles": 0}
+    counted = {**removed_metrics(files), "numAddedFiles": 0}
     records = [num_records(file) for file in files]
     if all(count is not None for count in records):
         gone = [file.deletion_vector.cardinality for file in files if file.deletion_vector]
@@ -272,18 +275,10 @@ def _without_files(
     return statement.removed(files), counted
 
 
-def removal_metrics(files: Sequence[AddFile]) -> dict[str, int]:
-    """Count files that go whole, in Delta's words."""
-    return {
-        "numRemovedFiles": len(files),
-        "numRemovedBytes": sum(file.size for file in files),
-    }
-
-
 def refuse_unless_all_there(
     added: Sequence[AddFile], num_new: int, rewritten: Sequence[Hit], *, at_least: bool = False
 ) -> None:
-    """Refuse to commit where rows are missing, or are there twice: what chose them changed."""
+    """Refuse to commit if rows are missing or duplicated: a value was not repeatable."""
     if any(num_records(file) is None for file in (*added, *(hit.file for hit in rewritten))):
         return
     wanted = num_new + sum(hit.live - len(hit.rows) for hit in rewritten)
@@ -296,29 +291,24 @@ def refuse_unless_all_there(
 
 
 def changes(statement: Statement, parts: Split, added: Sequence[AddFile]) -> list[Action]:
-    """Give what takes hit rows out of the table, and what was written in their place."""
+    """Return the actions that remove matching rows, and add what was written instead."""
     gone = [hit.file for hit in (*parts.whole, *parts.rewritten)]
     marked = statement.with_vectors(vectors(statement.base, parts.vectored))
     return [*statement.removed(gone), *marked, *added]
 
 
 def metrics(parts: Split, added: Sequence[AddFile]) -> dict[str, int]:
-    """Count files, in Delta's words."""
-    gone = [hit.file for hit in (*parts.whole, *parts.rewritten)]
-    told = {
-        **removal_metrics(gone),
+    """Count files, under Delta's names."""
+    counts = {
+        **removed_metrics([hit.file for hit in (*parts.whole, *parts.rewritten)]),
         "numAddedFiles": len(added),
         "numAddedBytes": sum(file.size for file in added),
     }
     if parts.vectored:
-        told["numDeletionVectorsAdded"] = len(parts.vectored)
-        told["numDeletionVectorsRemoved"] = _vectored(parts.vectored)
-        told["numDeletionVectorsUpdated"] = _vectored(parts.vectored)
-    return told
-
-
-def _vectored(hits: Sequence[Hit]) -> int:
-    return sum(1 for hit in hits if hit.file.deletion_vector is not None)
+        again = sum(1 for hit in parts.vectored if hit.file.deletion_vector is not None)
+        counts["numDeletionVectorsAdded"] = len(parts.vectored)
+        counts |= {"numDeletionVectorsRemoved": again, "numDeletionVectorsUpdated": again}
+    return counts
 
 
 def _records(added: Sequence[AddFile]) -> int:

@@ -1,15 +1,16 @@
-"""What all statements on a lake share: how tables are read, and how writes are run, and again.
+"""Shared by all statements on a lake: read tables, and run writes, again after a conflict.
 
-Remembers what was read here, so that a write made from it says so; holds nothing else.
+Remembers which tables were read, so that a write of their rows records it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, TypeVar
 
+from cachetools import FIFOCache
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.api.messages import Resolved
@@ -23,7 +24,7 @@ from headgate.spark.cuts import Cut
 from headgate.spark.failures import translated
 from headgate.spark.file_names import urls_of
 from headgate.spark.sessions import resolved
-from headgate.spark.statement import Statement, Writing
+from headgate.spark.statement import Statement
 from headgate.spark.write import Staging
 from headgate.sql.rewrite import Moment
 from headgate.storage import locations
@@ -50,14 +51,14 @@ class Engine:
         sessions.warn_of_slow_settings(spark)
         self.spark = spark
         self.session = session
-        self._writing = Writing(sync_data=sync_data, options=options)
+        self._staging = partial(Staging, sync=sync_data, options=options or {})
         self._lock = threading.Lock()
-        self._reads: OrderedDict[tuple[TableId, Version], Snapshot] = OrderedDict()
+        self._reads: FIFOCache[tuple[TableId, Version], Snapshot] = FIFOCache(_REMEMBERED)
 
     def read(
         self, snapshot: Snapshot, where: Expression | None = None, *, is_past: bool = False
     ) -> DataFrame:
-        """Return the rows of a snapshot that match; what is asked of the past does not change."""
+        """Return the matching rows of a snapshot. Reads of the past are not remembered."""
         sessions.check(self.spark)
         if not is_past:
             self.remember(snapshot)
@@ -71,7 +72,7 @@ class Engine:
     def condition(
         self, where: Expression, snapshot: Snapshot, moment: Moment | None = None
     ) -> Condition:
-        """Read a condition on the rows of one table; the time in it is now, if not another."""
+        """Parse a condition on the rows of one table; its current time is `moment`, or now."""
         moment = moment or moment_of(self.session.clock.now_ms())
         alias = snapshot.label.rpartition(".")[2] or None
         return condition_of(where, snapshot, moment=moment, alias=alias, is_utc=is_utc(self.spark))
@@ -81,12 +82,11 @@ class Engine:
         sessions.check(self.spark)
         resolved = resolved or self.session.resolve(name)
         table = self.session.open(resolved)
-        return Statement(self.spark, table, self._writing, Cut(self.session, resolved))
+        return Statement(self.spark, table, self._staging, Cut(self.session, resolved))
 
     def staging(self) -> Staging:
-        """Give where files of a table that is being made go, inside it."""
-        now_ms = self.session.clock.now_ms()
-        return self._writing.staging(str(self.session.ids.ordered()), now_ms)
+        """Return the folder for files of a table that is being created."""
+        return self._staging(str(self.session.ids.ordered()), self.session.clock.now_ms())
 
     def redo(
         self, name: str, run: Callable[[Statement], Result], resolved: Resolved | None = None
@@ -107,14 +107,10 @@ class Engine:
             return run(statement)
 
     def remember(self, snapshot: Snapshot) -> None:
-        """Keep in mind what was read: a later write may be made from it."""
-        if snapshot.table_id is None:
-            return
-        with self._lock:
-            self._reads[snapshot.table_id, snapshot.version] = snapshot
-            self._reads.move_to_end((snapshot.table_id, snapshot.version))
-            while len(self._reads) > _REMEMBERED:
-                self._reads.popitem(last=False)
+        """Remember a snapshot that was read: a later write may use its rows."""
+        if snapshot.table_id is not None:
+            with self._lock:
+                self._reads[snapshot.table_id, snapshot.version] = snapshot
 
     def scans_of(self, rows: DataFrame) -> list[Scan]:
         """Find which of our tables rows are made from, and at which version they were read."""

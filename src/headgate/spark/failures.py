@@ -1,7 +1,7 @@
-"""What goes wrong inside Spark -> our errors, with the sentence that says it.
+"""Convert errors of Spark to ours.
 
-Rules are checked where the rows are computed, so a refusal comes out of a task as text: it is
-marked there and found again here.
+Rules are checked where the rows are computed, so the error of a violated rule comes out of a task
+as text: it is marked there and recognized here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headgate.sql import positions
 _BEGIN: Final = "\u27e6headgate\u27e7"
 _END: Final = "\u27e6/headgate\u27e7"
 _MARKED: Final = re.compile(f"{_BEGIN}(.*?){_END}", re.DOTALL)
-# Conditions of Spark's own that tell of a value: it does not fit, or is none of the type.
+# Spark's error conditions for a value that does not fit, or is not valid for the type.
 _VALUES: Final = re.compile(
     r"\[(ARITHMETIC_OVERFLOW|CAST_OVERFLOW\w*|CAST_INVALID_INPUT|NUMERIC_VALUE_OUT_OF_RANGE"
     r"|INVALID_ARRAY_INDEX\w*|DIVIDE_BY_ZERO|DATETIME_OVERFLOW|INVALID_FRACTION_OF_SECOND"
@@ -32,16 +32,16 @@ _VALUES: Final = re.compile(
 )
 
 
-def refusal(*said: Column) -> Column:
-    """Mark a message that a task raises, so that `translated` finds it whole."""
-    return F.concat(F.lit(_BEGIN), *said, F.lit(_END))
+def refusal(*message: Column) -> Column:
+    """Mark a message that a task raises, so that `translated` finds all of it."""
+    return F.concat(F.lit(_BEGIN), *message, F.lit(_END))
 
 
 @contextmanager
 def translated(*, writes: bool = True) -> Iterator[None]:
-    """Raise what Spark says of rows and columns as our own errors.
+    """Raise errors of Spark as our own errors.
 
-    Of a statement that `writes` they say that nothing was committed.
+    Errors of a statement that `writes` add that nothing was committed.
     """
     kept = " Nothing was committed." if writes else ""
     try:
@@ -57,15 +57,14 @@ def translated(*, writes: bool = True) -> Iterator[None]:
         raise InvalidArgumentError(
             f"Spark cannot resolve this: {first_line(error)}", remedy=remedy
         ) from error
-    except Exception as error:  # of Spark's own there are many kinds, of its gateway others
+    except Exception as error:  # Spark has many kinds of errors, and its gateway others
         text = str(error)
         if (marked := _MARKED.search(text)) is not None:
             raise InvalidDataError(f"{marked[1]}.") from None
         if (found := _VALUES.search(text)) is not None:
             raise InvalidDataError(f"A value does not fit: {found[2]}") from None
         raise UnavailableError(
-            f"Spark failed: {first_line(error)}",
-            remedy=f"See Spark's log.{kept}",
+            f"Spark failed: {first_line(error)}", remedy=f"See Spark's log.{kept}"
         ) from None  # whose text is a Java stack trace; `__context__` still has it
 
 
@@ -73,8 +72,8 @@ def translated(*, writes: bool = True) -> Iterator[None]:
 def quietly() -> Iterator[None]:
     """Keep PySpark from printing an error that is going to be raised, in this thread."""
     for name in _LOGGERS:
-        # Made by PySpark's own class: of any other it could not be told what it is told.
-        PySparkLogger.getLogger(name).addFilter(_is_told)  # twice is once
+        # Created by PySpark's own class: PySpark passes arguments that other loggers do not accept.
+        PySparkLogger.getLogger(name).addFilter(_is_logged)  # twice is once
     before = _quiet.set(True)
     try:
         yield
@@ -85,33 +84,33 @@ def quietly() -> Iterator[None]:
 _quiet: Final = ContextVar("quiet", default=False)
 
 
-def _is_told(record: logging.LogRecord) -> bool:
+def _is_logged(record: logging.LogRecord) -> bool:
     return not _quiet.get()
 
 
 _CALLING: Final = "An error occurred while calling"
 _CAUSE: Final = re.compile(r"^(?:Caused by)?: [\w.$]+: ([^\n]+)", re.MULTILINE)
 _LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-# Where in a text that we made of the user's, and not the user's own.
+# A position in the text that Spark parsed, which is not the user's text.
 _POSITION: Final = re.compile(r";? ?\(?line \d+,? pos \d+\)?;?")
 
 
 def first_line(error: Exception) -> str:
-    """Give what an error of Spark says, without its trace."""
+    """Return the message of an error of Spark, without its trace."""
     text = str(error).strip()
     if text.startswith(_CALLING) and (causes := _CAUSE.findall(text)):
-        text = causes[-1]  # what the gateway says first is only that something failed
+        text = causes[-1]  # the gateway's own line only reports that something failed
     line = _POSITION.sub("", text.split("\n", 1)[0])
     return line.rstrip(".") + "." if text else type(error).__name__
 
 
 def offset_of(error: AnalysisException) -> int | None:
-    """Return the offset of the fault in the text that Spark was given, if Spark says it."""
+    """Return the offset of the fault in the text that Spark was given, if Spark reports it."""
     if isinstance(error, ParseException):
         found = _faulty(str(error))
         return None if found is None else found[1]
     for context in error.getQueryContext() or ():
-        # Of a call in Python it tells where that was, which is no place in a text.
+        # For a call in Python the context has the line of the call, not a position in a text.
         if context.contextType() is QueryContextType.SQL and context.startIndex() >= 0:
             return int(context.startIndex())
     return None
@@ -121,12 +120,11 @@ _PLACE: Final = re.compile(r"\(line (\d+), pos (\d+)\)")
 _TEXT: Final = "\n== SQL ==\n"
 
 
-def _faulty(said: str) -> tuple[str, int] | None:
-    """Return the text that Spark could not parse, and the offset of the fault in it.
-
-    Spark names the place by a line and a position, and shows the text with carets below that line.
-    """
-    place, (_, _, shown) = _PLACE.search(said), said.partition(_TEXT)
+def _faulty(message: str) -> tuple[str, int] | None:
+    """Return the text that Spark could not parse, and the offset of the fault in it."""
+    # Spark names the place by a line and a position, and shows the text with carets below that
+    # line.
+    place, (_, _, shown) = _PLACE.search(message), message.partition(_TEXT)
     if place is None:
         return None
     line, position = int(place[1]), int(place[2])

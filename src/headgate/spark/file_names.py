@@ -37,7 +37,7 @@ _SIMPLE: Final = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9_.=-]*(?:/[A-Za-z0-9_=-][A
 
 
 def urls_of(location: str, files: Iterable[AddFile]) -> list[str]:
-    """Give where files of a table lie, in the one spelling."""
+    """Return the normalized URLs of a table's files."""
     base = locations.normalize(location).removesuffix("/")
     return [
         f"{base}/{file.path}" if is_simple(file.path) else _url_of(location, file.path)
@@ -70,10 +70,8 @@ def is_plain(name: str) -> bool:
 
 
 def read_named(reader: DataFrameReader, patterns: Sequence[str]) -> DataFrame:
-    """Let Spark read many files: named to its JVM in one text, where there is one here to name to.
-
-    PySpark itself would call the JVM once for each.
-    """
+    """Let Spark read many files: named to its JVM in one text, where there is a JVM here."""
+    # PySpark itself would call the JVM once for each.
     jvm = getattr(getattr(reader, "_spark", None), "_jvm", None)
     text = "\n".join(patterns)
     if jvm is None or text.count("\n") != len(patterns) - 1:  # a name may have a line of its own

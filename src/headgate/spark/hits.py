@@ -1,7 +1,7 @@
-"""Which rows of which files a statement is about, found by Spark and brought here as bits.
+"""Which rows of which files match a statement, found by Spark and collected as bitmaps.
 
-One bit for each row of a file that is hit, however many rows there are: the executors need
-neither this package nor the catalog. What becomes of a file is decided by how much of it is hit.
+One bit per row, so the executors need neither this package nor the catalog. How a file is changed
+depends on how many of its rows match.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
 from headgate.errors import InvalidArgumentError
@@ -25,8 +25,8 @@ from headgate.spark.scan import FILE, ROW, Files, deleted_in
 from headgate.table.snapshot import Snapshot
 
 MODE: Final = "headgate.dml"
-_BUCKET: Final = 32_768  # rows that one of Spark's bitmaps stands for
-_REWRITTEN_FROM: Final = 0.5  # of a file's rows: what is left is then written anew
+_BUCKET: Final = 32_768  # rows that one of Spark's bitmaps covers
+_REWRITTEN_FROM: Final = 0.5  # of a file's rows: the remaining ones are then rewritten
 
 
 class Mode(enum.Enum):
@@ -39,25 +39,25 @@ class Mode(enum.Enum):
 
 @dataclass(frozen=True)
 class Hit:
-    """A file, and the positions in it that are hit, ascending."""
+    """A file, and the ascending positions of its rows that match."""
 
     file: AddFile
     rows: Sequence[int]
 
     @property
     def live(self) -> int:
-        """How many rows the file has that were not deleted before."""
+        """How many rows the file has that are not deleted by its deletion vector."""
         vector = self.file.deletion_vector
         return (num_records(self.file) or 0) - (0 if vector is None else vector.cardinality)
 
 
 @dataclass(frozen=True)
 class Split:
-    """What becomes of the files that are hit."""
+    """How the files with matching rows are changed."""
 
-    whole: Sequence[Hit]  # no row is left
+    whole: Sequence[Hit]  # every row is deleted
     vectored: Sequence[Hit]  # rows are marked as deleted
-    rewritten: Sequence[Hit]  # what is left is written anew
+    rewritten: Sequence[Hit]  # the remaining rows are written to new files
 
     @property
     def files(self) -> list[AddFile]:
@@ -69,21 +69,26 @@ class Split:
 
 
 def find_hits(found: DataFrame, files: Files) -> list[Hit]:
-    """Bring the places of rows here: a DataFrame with `FILE` and `ROW`, no place twice."""
+    """Collect the positions of rows: a DataFrame with `FILE` and `ROW`, without duplicates."""
     place = F.col(ROW) + 1  # the functions count from one
     bits = found.groupBy(FILE, F.bitmap_bucket_number(place).alias("bucket")).agg(
         F.bitmap_construct_agg(F.bitmap_bit_position(place)).alias("bits")
     )
-    by_file: dict[str, list[tuple[int, bytes]]] = {}
     with translated():
-        for row in bits.collect():
-            by_file.setdefault(row[FILE], []).append((row["bucket"], bytes(row["bits"])))
+        return hits_of(bits.collect(), "bits", files)
+
+
+def hits_of(rows: Iterable[Row], bits: str, files: Files) -> list[Hit]:
+    """Read Spark's bitmaps, each with its file and bucket; a file without any bit is left out."""
+    by_file: dict[str, list[tuple[int, bytes]]] = {}
+    for row in rows:
+        by_file.setdefault(row[FILE], []).append((row["bucket"], bytes(row[bits])))
     hits = [Hit(files.find(named), positions(parts)) for named, parts in by_file.items()]
-    return sorted(hits, key=lambda hit: hit.file.path)
+    return sorted((hit for hit in hits if hit.rows), key=lambda hit: hit.file.path)
 
 
 def positions(parts: Iterable[tuple[int, bytes]]) -> list[int]:
-    """Read Spark's bitmaps, each with the number of its bucket, as positions in a file."""
+    """Convert Spark's bitmaps, each with its bucket number, to positions in a file."""
     rows: list[int] = []
     for bucket, bits in sorted(parts):
         flags = pa.Array.from_buffers(pa.bool_(), 8 * len(bits), [None, pa.py_buffer(bits)])
@@ -93,7 +98,7 @@ def positions(parts: Iterable[tuple[int, bytes]]) -> list[int]:
 
 
 def split(snapshot: Snapshot, hits: Sequence[Hit]) -> Split:
-    """Decide for each file, by what the table says or by how much of it is hit."""
+    """Decide how to change each file, by the table's property or by how many rows match."""
     mode = _mode(snapshot)
     whole, vectored, rewritten = [], [], []
     for hit in hits:
@@ -114,17 +119,17 @@ def _is_rewritten(mode: Mode, num_hit: int, live: int | None) -> bool:
 
 
 def vectors(snapshot: Snapshot, hits: Sequence[Hit]) -> list[tuple[AddFile, list[int]]]:
-    """Give for each file all rows that are gone: those that were before, and those hit now."""
+    """Return all deleted rows of each file: those deleted before, and the matching ones."""
     return [(hit.file, [*deleted_in(snapshot, hit.file), *hit.rows]) for hit in hits]
 
 
 def _mode(snapshot: Snapshot) -> Mode:
-    told = snapshot.properties.get(MODE, Mode.BY_COST.value)
+    value = snapshot.properties.get(MODE, Mode.BY_COST.value)
     try:
-        mode = Mode(told)
+        mode = Mode(value)
     except ValueError:
         known = ", ".join(mode.value for mode in Mode)
-        raise InvalidArgumentError(f"{MODE} is {told!r}, not one of {known}.") from None
+        raise InvalidArgumentError(f"{MODE} is {value!r}, not one of {known}.") from None
     if is_active(snapshot.protocol, snapshot.metadata, "deletionVectors"):
         return mode
     if mode is Mode.DELETION_VECTORS:

@@ -1,4 +1,4 @@
-"""Rows into a table: added, or in the place of others, all in one commit."""
+"""Append rows to a table, or replace rows by them, in one commit."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
-from headgate.client.table_definition import added_metrics
-from headgate.client.transaction import Operation, as_text
+from headgate.client.table_definition import added_metrics, removed_metrics
+from headgate.client.transaction import OperationInfo, as_text
 from headgate.errors import InvalidArgumentError
 from headgate.names import fold
 from headgate.protocol.actions import Action, AddFile
@@ -23,30 +23,32 @@ from headgate.spark import dml
 from headgate.spark.conditions import Condition
 from headgate.spark.dml import Outcome
 from headgate.spark.failures import refusal, translated
+from headgate.spark.schema_conversion import from_spark, quoted
 from headgate.spark.schema_evolution import evolved, grown
 from headgate.spark.statement import Statement
-from headgate.spark.types import from_spark, quoted
 from headgate.spark.write import Target, conformed_to
 
-_SHOWN: Final = 300  # characters of a row that does not belong
-_MOST_PARTITIONS: Final = 256  # that are told apart when conflicts are looked for
+_SHOWN: Final = 300  # characters of a row that does not match
+_MOST_PARTITIONS: Final = (
+    256  # named in the predicate that conflicts are checked by; above it, the whole table
+)
 _TAKEN: Final = ("numRemovedFiles", "numRemovedBytes", "numDeletedRows", "numCopiedRows")
 
 
 @dataclass(frozen=True)
 class Insertion:
-    """What new rows do to those that are there, and to the columns."""
+    """Which rows the new ones replace, and whether they may change the columns."""
 
-    replaces: bool = False  # all rows, unless the next two say which
-    where: Condition | None = None  # the rows that match; new rows must match too
-    dynamic: bool = False  # the rows of partitions that get new ones
-    merges_schema: bool = False  # columns the table does not have are added, types widened
+    replaces: bool = False  # all rows, unless one of the next two selects some
+    where: Condition | None = None  # the rows to replace; new rows must match it too
+    dynamic: bool = False  # replace the rows of partitions that get new ones
+    merges_schema: bool = False  # add columns that the table lacks, and widen types
 
 
 def insert(statement: Statement, rows: DataFrame, how: Insertion) -> Outcome:
-    """Write rows, and commit them with what goes."""
+    """Write rows, and commit them together with the removals."""
     if how.where is not None and how.dynamic:
-        raise InvalidArgumentError("An overwrite is of matching rows or of partitions: of one.")
+        raise InvalidArgumentError("Pass only one of `where` and `dynamic`.")
     if how.replaces:
         statement.refuse_changes()
     base = statement.base
@@ -60,7 +62,7 @@ def insert(statement: Statement, rows: DataFrame, how: Insertion) -> Outcome:
     if how.where is not None:
         parameters["predicate"] = how.where.shown
         gone, taken = dml.deletion(statement, how.where)
-        # What is stored must match: what is given may be cut to fit, or lack what is computed.
+        # Check the rows as stored: values may be cut to fit, and generated columns missing here.
         stored = conformed_to(rows, target or statement.target())
         with translated():
             rows = _all_matching(stored, how.where, base.schema)
@@ -72,25 +74,25 @@ def insert(statement: Statement, rows: DataFrame, how: Insertion) -> Outcome:
             parameters["partitionOverwriteMode"] = "dynamic"
         files = _touched(statement, added) if how.dynamic else statement.plan()
         gone = statement.removed(files)
-        taken = dml.removal_metrics(files)
+        taken = removed_metrics(files)
     counted = added_metrics(added)
     number = counted["numOutputRows"]
     kept = {key: count for key, count in taken.items() if key in _TAKEN}
-    operation = Operation("WRITE", parameters, {**counted, **kept})
+    operation = OperationInfo("WRITE", parameters, {**counted, **kept})
     committed = statement.commit([*changed, *gone, *added], operation)
     return Outcome(committed, {"num_affected_rows": number, "num_inserted_rows": number})
 
 
-def overwriting(partition_columns: Sequence[str], counted: Mapping[str, int]) -> Operation:
-    """Tell of a write that replaces all there was."""
+def overwriting(partition_columns: Sequence[str], counted: Mapping[str, int]) -> OperationInfo:
+    """Describe a write that replaces all rows, for the commit's `commitInfo`."""
     parameters = {"mode": "Overwrite", "partitionBy": as_text(partition_columns)}
-    return Operation("WRITE", parameters, counted)
+    return OperationInfo("WRITE", parameters, counted)
 
 
 def _evolved(
     statement: Statement, rows: DataFrame, how: Insertion
 ) -> tuple[list[Action], Target | None]:
-    """Give what a write changes in the schema: nothing, unless it may and there is something."""
+    """Return the schema changes of a write, none unless it merges schemas."""
     if not how.merges_schema:
         return [], None
     before = statement.base.schema
@@ -99,53 +101,53 @@ def _evolved(
 
 
 def _touched(statement: Statement, added: Sequence[AddFile]) -> list[AddFile]:
-    """Choose the files of partitions that get new ones, and record that no others were read."""
+    """Return the files of partitions that get new rows, and record that no others were read."""
     by = statement.target().partitioned
     touched = {_partition(by, file): file for file in added}
     files = [file for file in statement.base.files() if _partition(by, file) in touched]
     predicates = [_predicate(by, file) for file in touched.values()]
     found = [predicate for predicate in predicates if predicate is not None]
-    is_said = 0 < len(found) == len(predicates) <= _MOST_PARTITIONS
-    statement.record(Or(tuple(found)) if is_said else None, files)
+    is_exact = 0 < len(found) == len(predicates) <= _MOST_PARTITIONS
+    statement.record(Or(tuple(found)) if is_exact else None, files)
     return files
 
 
 def _predicate(by: Sequence[StructField], file: AddFile) -> Predicate | None:
-    """Give what is true of a partition's rows and of no others; None if it cannot be said."""
-    said: list[Predicate] = []
+    """Return a predicate that only rows of this partition match; None if none can be built."""
+    terms: list[Predicate] = []
     for item, value in zip(by, _values(by, file), strict=True):
         column = (item.name,)
         match value:
             case None:
-                said.append(IsNull(column))
+                terms.append(IsNull(column))
             case bool() | int() | str():
-                said.append(Compare(column, Operator.EQ, value))
+                terms.append(Compare(column, Operator.EQ, value))
             case date() if not isinstance(value, datetime):
-                said.append(Compare(column, Operator.EQ, value.isoformat()))
+                terms.append(Compare(column, Operator.EQ, value.isoformat()))
             case _:
                 return None
-    return And(tuple(said))
+    return And(tuple(terms))
 
 
 def _partition(by: Sequence[StructField], file: AddFile) -> tuple[object, ...]:
-    # Not a number is equal to nothing, itself included.
+    # NaN is not equal to itself.
     return tuple(repr(v) if isinstance(v, float) else v for v in _values(by, file))
 
 
 def _values(by: Sequence[StructField], file: AddFile) -> list[object]:
-    """Give the values themselves: another writer may have spelled them otherwise."""
+    """Return parsed values: another writer may have formatted the same value differently."""
     spelled = {fold(name): text for name, text in file.partition_values.items()}
     return [parse_partition_value(spelled.get(fold(physical_name(item))), item.type) for item in by]
 
 
 def _all_matching(rows: DataFrame, condition: Condition, schema: StructType) -> DataFrame:
-    """Refuse rows that an overwrite by a condition must not bring."""
-    # In a column that is written: one without a type is in no file.
+    """Add a check that every row matches the condition of an overwrite."""
+    # Attach the check to a column that is written; columns of type VOID are in no file.
     voids = {fold(item.name) for item in schema.fields if item.type == VOID}
     first = next((name for name in rows.columns if fold(name) not in voids), rows.columns[0])
     whole = F.struct(*[F.col(quoted(name)) for name in rows.columns])
-    said = F.lit(f"A row does not match {condition.shown}: ")
-    message = refusal(said, F.substring(F.to_json(whole), 1, _SHOWN))
+    prefix = F.lit(f"A row does not match {condition.shown}: ")
+    message = refusal(prefix, F.substring(F.to_json(whole), 1, _SHOWN))
     guarded = F.when(condition.holds(), F.col(quoted(first)))
     named = rows if condition.alias is None else rows.alias(condition.alias)
     return named.withColumn(first, guarded.otherwise(F.raise_error(message)))

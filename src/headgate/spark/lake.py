@@ -1,6 +1,6 @@
-"""A lake: the tables of a session as DataFrames, in and out, and in SQL.
+"""A lake: read and write the tables of a session as DataFrames and with SQL.
 
-Reads are bound to a version when they are asked for. Every write is a transaction of its own that
+A read is bound to a version when it is requested. Every write is a transaction of its own that
 either becomes one commit or leaves nothing.
 """
 
@@ -24,8 +24,8 @@ from headgate.spark.engine import Engine
 from headgate.spark.failures import translated
 from headgate.spark.insert import Insertion, insert
 from headgate.spark.merge import Clause, Merge, merge
+from headgate.spark.schema_conversion import all_nullable, from_spark, path_of
 from headgate.spark.statement import Statement
-from headgate.spark.types import all_nullable, from_spark, path_of
 
 # pandas, polars and pyarrow bring no types that could be named here.
 AnyRows: TypeAlias = DataFrame | Any
@@ -60,7 +60,7 @@ class Lake:
         sequence: int | None = None,
         where: Expression | None = None,
     ) -> DataFrame:
-        """Give a table's rows, of now or as they were; `where` keeps files from being read."""
+        """Return a table's rows, now or at a past version or time; `where` skips files."""
         is_past = (version, as_of, sequence) != (None, None, None)
         snapshot = self.session.snapshot(name, version, as_of, sequence)
         return self._engine.read(snapshot, where, is_past=is_past)
@@ -87,16 +87,18 @@ class Lake:
         overwrite_schema: bool = False,
         partition_by: Sequence[str] | None = None,
     ) -> Outcome:
-        """Put rows in place of all that are there, of those that match, or partition by partition.
+        """Replace all rows, those that match, or those of some partitions.
 
         With `where` every new row must match it too; with `dynamic` only partitions that get new
         rows lose their old ones. With `overwrite_schema` the table gets the rows' columns too, and
-        may be partitioned anew.
+        may be partitioned differently.
         """
         if overwrite_schema and (where is not None or dynamic or merge_schema):
-            raise InvalidArgumentError("Another schema goes with all rows, and with nothing else.")
+            raise InvalidArgumentError(
+                "`overwrite_schema` cannot be combined with `where`, `dynamic` or `merge_schema`."
+            )
         if partition_by is not None and not overwrite_schema:
-            raise InvalidArgumentError("Partitioning anew goes with overwrite_schema=True.")
+            raise InvalidArgumentError("`partition_by` needs `overwrite_schema=True`.")
         with self._engine.statement(name) as statement:
             columns = StructType(()) if overwrite_schema else statement.base.schema
             frame = self._frame(rows, columns)
@@ -122,7 +124,7 @@ class Lake:
         properties: Mapping[str, str | int | bool] | None = None,
         comment: str | None = None,
     ) -> None:
-        """Make a table with these rows and their columns: its name and they come together."""
+        """Create a table with these rows and their columns, in one step."""
         frame = self._frame(rows, StructType(()))
         schema = all_nullable(from_spark(frame.schema))
         definition = TableDefinition.parse(schema, partition_by, properties, comment)
@@ -140,9 +142,9 @@ class Lake:
     def update(
         self, name: str, values: Mapping[str, Expression], where: Expression | None = None
     ) -> Outcome:
-        """Give columns of matching rows new values, each an expression in SQL or a Column.
+        """Set columns of matching rows; each value is a SQL expression or a Column.
 
-        `s.a` is a field of the column `s`; a name with a dot in it stands in backquotes.
+        `s.a` is a field of the column `s`; put a name that contains a dot in backquotes.
         """
         columns = [path_of(key) for key in values]
 
@@ -163,7 +165,7 @@ class Lake:
         source_alias: str = "source",
         merge_schema: bool = False,
     ) -> Outcome:
-        """Change, add and delete rows by a source that is matched with the table."""
+        """Update, insert and delete rows by matching a source with the table."""
         with self._engine.statement(name) as statement:
             frame = self._frame(source, statement.base.schema)
             statement.add_scans(self._engine.scans_of(frame))
@@ -180,7 +182,7 @@ class Lake:
             return merge(statement, merging)
 
     def sql(self, text: str) -> DataFrame:
-        """Run statements of SQL, and give what the last one has to tell."""
+        """Run SQL statements, and return the result of the last one."""
         return sql_runner.run(self._engine, text)
 
     def _frame(self, rows: AnyRows, schema: StructType) -> DataFrame:

@@ -1,24 +1,23 @@
-"""MERGE: rows of a source meet rows of the table, and clauses say what becomes of each.
+"""MERGE: match rows of a source with rows of the table, and apply clauses to each.
 
-First the pairs that match are found: they tell which files and rows are concerned, and that no
-row of the table has two masters. Then new rows are written in one pass, together with what is
-left of files that are written anew.
+The first pass finds the matching pairs: which files and rows change, and that no row of the table
+is changed by two rows of the source. The second pass writes new rows, together with the remaining
+rows of files that are rewritten.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Final
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
 from headgate.arguments import checked as checked_arguments
-from headgate.client.transaction import Operation, as_text
+from headgate.client.transaction import OperationInfo, as_text
 from headgate.errors import InvalidArgumentError, InvalidDataError
 from headgate.names import fold
 from headgate.protocol.actions import Action, AddFile
@@ -36,8 +35,17 @@ from headgate.spark.dml import (
     within,
 )
 from headgate.spark.failures import offset_of, translated
-from headgate.spark.hits import Hit, Split, positions, split
+from headgate.spark.hits import Hit, Split, hits_of, split
 from headgate.spark.scan import FILE, ROW, Files
+from headgate.spark.schema_conversion import (
+    from_spark,
+    helper_column,
+    parts_of,
+    path_of,
+    quoted,
+    refuse_reserved_names,
+    to_spark,
+)
 from headgate.spark.schema_evolution import evolved, grown
 from headgate.spark.sessions import resolved
 from headgate.spark.statement import Statement
@@ -48,35 +56,11 @@ from headgate.spark.store_assignment import (
     with_generated,
     with_lengths,
 )
-from headgate.spark.types import (
-    from_spark,
-    helper_column,
-    parts_of,
-    path_of,
-    quoted,
-    refuse_reserved_names,
-    to_spark,
-)
+from headgate.sql.statements import Do, When
 
 _TARGET: Final = helper_column("in_target")
 _SOURCE: Final = helper_column("in_source")
 _CLAUSE: Final = helper_column("clause")
-
-
-class When(enum.Enum):
-    """Which rows a clause is about."""
-
-    MATCHED = "matched"
-    NOT_MATCHED = "not matched"
-    NOT_MATCHED_BY_SOURCE = "not matched by source"
-
-
-class Do(enum.Enum):
-    """What a clause does with its rows."""
-
-    UPDATE = "update"
-    INSERT = "insert"
-    DELETE = "delete"
 
 
 @checked_arguments
@@ -124,10 +108,10 @@ def merge(statement: Statement, merging: Merge) -> Outcome:
 
 @dataclass
 class _Found:
-    """What the pairs that match tell."""
+    """What the first pass found about the matching pairs."""
 
     hits: list[Hit]
-    matched: list[Hit] | None  # rows that match, whatever becomes of them; None: not looked for
+    matched: list[Hit] | None  # rows that match, changed or not; None: not computed
     updated: int = 0
     deleted: int = 0
     # Of these the rows that no row of the source matched.
@@ -154,7 +138,7 @@ class _Merging:
         self._by_source = any(c.when is When.NOT_MATCHED_BY_SOURCE for c in merging.clauses)
 
     def run(self) -> Outcome:
-        # A clause about rows that match nothing concerns all rows there are.
+        # A clause for unmatched rows of the table needs all files.
         files = self._statement.plan(None if self._by_source else self._merge.predicate)
         if not files:  # a wrong ON is refused all the same
             with translated():
@@ -165,7 +149,7 @@ class _Merging:
         inserts = self._makes(When.NOT_MATCHED)
         refuse_unless_all_there(added, found.updated, parts.rewritten, at_least=inserts)
         inserted = sum(num_records(file) or 0 for file in added) - found.updated - copied
-        told = {
+        counts = {
             "num_affected_rows": found.updated + found.deleted + inserted,
             "num_updated_rows": found.updated,
             "num_deleted_rows": found.deleted,
@@ -173,9 +157,9 @@ class _Merging:
         }
         actions = [*self._actions, *changes(self._statement, parts, added)]
         if not actions:
-            return Outcome(None, told)
+            return Outcome(None, counts)
         with translated():
-            # Read once more, without its columns: of a source written down this takes its footers.
+            # Counted without reading columns: of a temporary source only the footers are read.
             num_source_rows = self._merge.source.count()
         counted = {
             "numSourceRows": num_source_rows,
@@ -190,13 +174,15 @@ class _Merging:
             "numOutputRows": inserted + found.updated + copied,
             **{f"numTarget{k.removeprefix('num')}": v for k, v in metrics(parts, added).items()},
         }
-        operation = Operation("MERGE", self._parameters(), _in_deltas_words(counted))
-        return Outcome(self._statement.commit(actions, operation), told)
+        operation = OperationInfo(
+            "MERGE", self._parameters(), {_WORDS.get(k, k): v for k, v in counted.items()}
+        )
+        return Outcome(self._statement.commit(actions, operation), counts)
 
     # Names
 
     def _scoped(self, clause: Clause) -> Clause:
-        """Have names in a clause about rows of one side mean that side's columns."""
+        """Resolve names in a clause for rows of one side to that side's columns."""
         condition, values = clause.condition, clause.assignments
         texts = [text for text in (condition, *values.values()) if text is not None]
         if not texts:
@@ -209,8 +195,7 @@ class _Merging:
             elif clause.when is When.NOT_MATCHED_BY_SOURCE:
                 alias = self._merge.target_alias
                 side = self._statement.frame([]).alias(alias)
-            # Looked at even if no row should match; and what names columns of a side that has no
-            # row here would find nothing but NULL in them.
+            # Checked even if no row matches. Columns of the other side would all be NULL here.
             _ = side.select(*map(column_of, texts)).schema
             if clause.when is When.MATCHED:
                 return clause
@@ -225,7 +210,7 @@ class _Merging:
     # Finding
 
     def _find(self, files: Sequence[AddFile]) -> _Found:
-        """Join once, to learn which rows are concerned."""
+        """Join once, to find the matching rows."""
         if all(clause.when is When.NOT_MATCHED for _, clause in self._clauses):
             return _Found([], None)
         how = "left" if self._by_source else "inner"
@@ -242,27 +227,22 @@ class _Merging:
             is_hit = F.col(_CLAUSE) >= 0
             place = F.when(is_hit, F.col(ROW) + 1)
             matched = F.when(F.col("matches") > 0, F.col(ROW) + 1)
-            kinds = {
-                do: [n for n, c in self._clauses if c.do is do] for do in (Do.UPDATE, Do.DELETE)
+            counts = {
+                name: F.col(_CLAUSE).isin([n for n, c in self._clauses if c.do is do])
+                for name, do in (("updated", Do.UPDATE), ("deleted", Do.DELETE))
             }
             alone = F.col("matches") == 0
+            counts |= {f"{name}_alone": is_done & alone for name, is_done in counts.items()}
             counted = rows.groupBy(
                 FILE, F.bitmap_bucket_number(F.col(ROW) + 1).alias("bucket")
             ).agg(
                 F.bitmap_construct_agg(F.bitmap_bit_position(place)).alias("bits"),
                 F.bitmap_construct_agg(F.bitmap_bit_position(matched)).alias("matched"),
                 F.max("masters").alias("masters"),
-                F.count(F.when(F.col(_CLAUSE).isin(kinds[Do.UPDATE]), 1)).alias("updated"),
-                F.count(F.when(F.col(_CLAUSE).isin(kinds[Do.DELETE]), 1)).alias("deleted"),
-                F.count(F.when(F.col(_CLAUSE).isin(kinds[Do.UPDATE]) & alone, 1)).alias(
-                    "updated_alone"
-                ),
-                F.count(F.when(F.col(_CLAUSE).isin(kinds[Do.DELETE]) & alone, 1)).alias(
-                    "deleted_alone"
-                ),
+                *(F.count(F.when(is_done, 1)).alias(kind) for kind, is_done in counts.items()),
             )
-            told = counted.collect()
-        if any(row["masters"] > 1 for row in told) and not self._only_deletes():
+            counted_rows = counted.collect()
+        if any(row["masters"] > 1 for row in counted_rows) and not self._only_deletes():
             raise InvalidDataError(
                 f"Several rows of the source match one row of {self._label} and would change it.",
                 remedy="Make the source's rows unique by what they are matched on."
@@ -270,16 +250,13 @@ class _Merging:
             )
         known = Files(self._statement.base, files)
         return _Found(
-            _hits(known, told, "bits"),
-            _hits(known, told, "matched"),
-            sum(row["updated"] for row in told),
-            sum(row["deleted"] for row in told),
-            sum(row["updated_alone"] for row in told),
-            sum(row["deleted_alone"] for row in told),
+            hits_of(counted_rows, "bits", known),
+            hits_of(counted_rows, "matched", known),
+            **{kind: sum(row[kind] for row in counted_rows) for kind in counts},
         )
 
     def _only_deletes(self) -> bool:
-        """Whether a row that matches is deleted, whatever matches it: then many masters agree."""
+        """Whether a matching row is deleted in any case: then several source rows may match it."""
         matched = [c for _, c in self._clauses if c.when is When.MATCHED]
         return len(matched) == 1 and matched[0].do is Do.DELETE and matched[0].condition is None
 
@@ -290,7 +267,7 @@ class _Merging:
         return left.join(right, column_of(self._merge.on), how)
 
     def _clause(self, *when: When) -> Column:
-        """Give the number of the clause that concerns a pair, or a row without a partner; or -1."""
+        """Return the number of the clause for a pair or an unmatched row, or -1."""
         both = F.col(_TARGET).isNotNull() & F.col(_SOURCE).isNotNull()
         about = {
             When.MATCHED: both,
@@ -310,12 +287,12 @@ class _Merging:
     def _write(
         self, parts: Split, found: _Found, files: Sequence[AddFile]
     ) -> tuple[list[AddFile], int]:
-        """Write new rows, and with them the rows that stay of files written anew."""
+        """Write new rows, and the remaining rows of files that are rewritten."""
         frames = []
         with translated():
             if self._makes(When.MATCHED, When.NOT_MATCHED):
                 how = "right" if self._makes(When.NOT_MATCHED) else "inner"
-                # Rows without a partner need not be brought together with it once more.
+                # Rows without a match need not be joined a second time.
                 rows = (
                     self._statement.frame(files, located=True)
                     if found.matched is None
@@ -356,7 +333,7 @@ class _Merging:
         return self._kept(hits).count()
 
     def _new_rows(self, joined: DataFrame, *when: When) -> DataFrame:
-        """Give the rows that clauses make, of pairs and of rows without a partner."""
+        """Return the rows that clauses produce from pairs and unmatched rows."""
         marked = joined.withColumn(_CLAUSE, self._clause(*when))
         making = [(n, c) for n, c in self._clauses if c.when in when and c.do is not Do.DELETE]
         rows = marked.where(F.col(_CLAUSE).isin([n for n, _ in making]))
@@ -373,7 +350,7 @@ class _Merging:
         return with_generated(new, self._schema)
 
     def _values(self, rows: DataFrame, clause: Clause) -> dict[str, Column]:
-        """Give the value of every column as a clause has it."""
+        """Return the value of every column according to a clause."""
         given = self._all_of_source(clause) if clause.values is None else clause.assignments
         for path in given:
             field = field_of(self._schema, path[0], self._label)
@@ -431,7 +408,7 @@ class _Merging:
         return grown(self._statement, brought)
 
     def _taken(self, clause: Clause) -> list[tuple[str, ...]]:
-        """List the columns that a clause gives the source's value of the same name."""
+        """List the columns that a clause sets to the source's column of the same name."""
         alias = fold(self._merge.source_alias)
         return [
             path
@@ -443,7 +420,7 @@ class _Merging:
         ]
 
     def _parameters(self) -> dict[str, object]:
-        def told(when: When) -> str:
+        def predicates_of(when: When) -> str:
             return as_text(
                 [
                     {"actionType": clause.do.value}
@@ -455,19 +432,10 @@ class _Merging:
 
         return {
             "predicate": as_text([f"({shown(self._merge.on)})"]),
-            "matchedPredicates": told(When.MATCHED),
-            "notMatchedPredicates": told(When.NOT_MATCHED),
-            "notMatchedBySourcePredicates": told(When.NOT_MATCHED_BY_SOURCE),
+            "matchedPredicates": predicates_of(When.MATCHED),
+            "notMatchedPredicates": predicates_of(When.NOT_MATCHED),
+            "notMatchedBySourcePredicates": predicates_of(When.NOT_MATCHED_BY_SOURCE),
         }
-
-
-def _hits(known: Files, told: Sequence[Row], bits: str) -> list[Hit]:
-    """Read bitmaps as rows of files; a file without any is left out."""
-    by_file: dict[str, list[tuple[int, bytes]]] = {}
-    for row in told:
-        by_file.setdefault(row[FILE], []).append((row["bucket"], bytes(row[bits])))
-    hits = [Hit(known.find(name), positions(parts)) for name, parts in by_file.items()]
-    return sorted((hit for hit in hits if hit.rows), key=lambda hit: hit.file.path)
 
 
 _WORDS: Final = {
@@ -478,12 +446,8 @@ _WORDS: Final = {
 }
 
 
-def _in_deltas_words(counted: Mapping[str, int]) -> dict[str, int]:
-    return {_WORDS.get(name, name): count for name, count in counted.items()}
-
-
 def _qualified(both: DataFrame, text: Expression, alias: str) -> Expression:
-    """Put a table's name before the columns that both tables have; Spark says where they stand."""
+    """Qualify columns that both tables have, at the positions that Spark reports."""
     try:
         _ = both.select(column_of(text)).schema  # over Spark Connect only now something is resolved
         return text

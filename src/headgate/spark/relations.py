@@ -1,7 +1,7 @@
-"""Tables named in a text -> DataFrames that stand for them, all as of one moment.
+"""Resolve the tables that a SQL text names to DataFrames, all at the same moment.
 
-Tables that are not ours, views and functions are Spark's. What Spark says is wrong with a text is
-said of the place in the user's script.
+Spark resolves other tables, views and functions. Errors of Spark are reported with the position in
+the user's script.
 """
 
 from __future__ import annotations
@@ -17,20 +17,16 @@ from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark ca
 
 from headgate.api.messages import Resolved
 from headgate.client.session import Session
-from headgate.errors import (
-    InvalidNameError,
-    NotFoundError,
-    UnsupportedFeatureError,
-)
+from headgate.errors import InvalidNameError, NotFoundError, UnsupportedFeatureError
 from headgate.names import TableName, fold
 from headgate.protocol.commit.conflicts import Scan
 from headgate.spark import scan
 from headgate.spark.conditions import is_utc, moment_of
 from headgate.spark.cuts import Cut
 from headgate.spark.failures import first_line, offset_of, quietly
+from headgate.spark.schema_conversion import parts_of, quoted
 from headgate.spark.sessions import is_remote, resolved
 from headgate.spark.statement import Statement
-from headgate.spark.types import parts_of, quoted
 from headgate.sql import positions, statements
 from headgate.sql.condition_analysis import contents, table_predicate
 from headgate.sql.count_queries import find_count
@@ -53,7 +49,7 @@ _REMOTE_WIDTH: Final = 59  # of the name that a DataFrame gets over Spark Connec
 
 @dataclass(frozen=True)
 class Relations:
-    """A piece of text, what stands for the tables in it, and what is read of each."""
+    """A piece of text, the DataFrames for the tables in it, and the scan of each."""
 
     spliced: Spliced
     has_subqueries: bool
@@ -182,7 +178,7 @@ class Resolver:
         statement.reads_views |= bool(scans)
 
     def table(self, reference: TableReference, sources: Cut) -> tuple[DataFrame, list[Scan]] | None:
-        """Read a table of ours that stands by itself, outside any query; None if it is Spark's."""
+        """Read a table of ours that is named outside any query; None for a table of Spark."""
         alone = self._alone(reference, sources)
         if alone is None:
             return None
@@ -190,10 +186,7 @@ class Resolver:
         return frames[_ALONE], scans
 
     def count(self, query: Piece) -> DataFrame | None:
-        """Answer a query that counts a table's rows by what the log tells of them.
-
-        None if it is another query, the table Spark's, or a file without statistics.
-        """
+        """Answer a query that counts a table's rows from its log; None if that is not possible."""
         count = find_count(self.script, query)
         alone = None if count is None else self._alone(count.table, self._sources)
         if count is None or alone is None:
@@ -202,8 +195,8 @@ class Resolver:
         file = None if snapshot.num_rows is None else snapshot.some_file()
         if file is None:
             return None
-        # One row stands for all: who makes a write of the answer has read this table, and that is
-        # known by its files.
+        # One row of a file: a write that uses the answer has read this table, which is recognized
+        # by the files of its plan.
         if count.table.as_of is None:
             self._remember(snapshot)
         number = F.lit(snapshot.num_rows).cast("bigint").alias(count.column)
@@ -237,7 +230,7 @@ class Resolver:
         return frames, scans
 
     def ask(self, relations: Relations) -> DataFrame:
-        """Give what a query answers."""
+        """Return the result of a query."""
         frames: dict[str, Any] = dict(relations.frames)
         if not frames:
             text = relations.spliced.expression
@@ -245,10 +238,10 @@ class Resolver:
         text = relations.spliced.text
         return self.asked(relations.spliced, lambda: resolved(self._spark.sql(text, **frames)))
 
-    def asked(self, told: Piece | Spliced, ask: Callable[[], Answer], *, begins: int = 0) -> Answer:
-        """Ask Spark; where it says what is wrong, point at the place in the script.
+    def asked(self, text: Piece | Spliced, ask: Callable[[], Answer], *, begins: int = 0) -> Answer:
+        """Call Spark, and report its errors at the position in the script.
 
-        What is asked has as many characters of our own before the user's as `begins` says.
+        The text that Spark parses begins with `begins` characters that are not the user's.
         """
         try:
             with quietly():
@@ -256,11 +249,11 @@ class Resolver:
         except (ParseException, AnalysisException) as error:
             offset = offset_of(error)
             offset = None if offset is None else max(0, offset - begins)
-            if isinstance(told, Spliced):
+            if isinstance(text, Spliced):
                 width = _REMOTE_WIDTH if is_remote(self._spark) else STAND_IN_WIDTH
-                at = told.piece.start if offset is None else told.origin(offset, width)
+                at = text.piece.start if offset is None else text.origin(offset, width)
             else:
-                at = told.start + (offset or 0)
+                at = text.start + (offset or 0)
             why = first_line(error).rstrip(".")
             named = self._unknown(error)
             if named is not None and offset is None:  # Spark says neither where nor what is wrong
@@ -269,14 +262,14 @@ class Resolver:
             raise self.refused(at, why, remedy) from error
 
     def _unknown(self, error: AnalysisException) -> Name | None:
-        """Return the name in the text that Spark knows no table by, if that is the fault."""
+        """Return the name that Spark cannot resolve, if that is the error."""
         key = _UNKNOWN.get(error.getCondition() or "")
-        said = (error.getMessageParameters() or {}).get(key or "", "")
-        parts = tuple(map(fold, parts_of(said) or ()))
+        name = (error.getMessageParameters() or {}).get(key or "", "")
+        parts = tuple(map(fold, parts_of(name) or ()))
         return next((n for n in self._foreign if tuple(map(fold, n.parts)) == parts), None)
 
     def _hint(self, name: Name) -> str | None:
-        """Return a remedy that names the table that is meant."""
+        """Return a remedy that suggests a similar table."""
         try:
             hint = self._session.suggestion(".".join(name.parts))
         except InvalidNameError:
@@ -309,7 +302,7 @@ class Resolver:
                 case statements.TimestampAsOf(piece):
                     at = self._moment(piece)
                     if len(names) > 1 and resolved.catalog_managed:
-                        # Of several tables a time is one cut; one alone goes by its own commits.
+                        # Several tables are read at one cut; a single one by its own commits.
                         name = str(stand_in.table)
                         found.append(self._session.read_cut([name], as_of=at)[name])
                     else:
@@ -319,10 +312,10 @@ class Resolver:
         return found
 
     def _moment(self, piece: Piece) -> int:
-        """Compute a time, which Spark reads in its own zone."""
+        """Evaluate a time, which Spark parses in its own time zone."""
         text = splice(self.script, piece, resolve=lambda _: None, moment=self.moment).expression
         asked = f"SELECT unix_millis(CAST(({text}) AS TIMESTAMP_LTZ)) AS at"
         row = self.asked(piece, lambda: self._spark.sql(asked).first())
         if row is None or row["at"] is None:
-            raise self.refused(piece.start, "this is no time")
+            raise self.refused(piece.start, "this is not a valid time")
         return int(row["at"])

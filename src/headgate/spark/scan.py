@@ -1,8 +1,8 @@
-"""A snapshot's files -> a DataFrame in the table's own columns.
+"""Read files of a snapshot into a DataFrame with the table's columns.
 
-Spark reads the files by name, at its own speed; what the log knows of them is put beside:
-partition values, deleted rows, the columns' names. Which files there are was decided before: Spark
-lists nothing and infers nothing.
+Spark reads the files by name, at its own speed; what only the log has is added: partition values,
+deletion vectors, the columns' names. The files are chosen before: Spark lists nothing and infers
+nothing.
 """
 
 from __future__ import annotations
@@ -28,19 +28,8 @@ from headgate.names import fold
 from headgate.protocol.actions import AddFile
 from headgate.protocol.features import mapping_mode
 from headgate.protocol.scalars import DistantDate, DistantMoment
+from headgate.protocol.schema import types as delta
 from headgate.protocol.schema.column_mapping import physical_name, without_mapping
-from headgate.protocol.schema.types import (
-    BYTE,
-    DATE,
-    INTEGER,
-    LONG,
-    SHORT,
-    STRING,
-    VOID,
-    DataType,
-    StructField,
-    StructType,
-)
 from headgate.spark.file_names import (
     OPTIONS,
     hadoop,
@@ -50,8 +39,7 @@ from headgate.spark.file_names import (
     read_named,
     urls_of,
 )
-from headgate.spark.sessions import writing_files
-from headgate.spark.types import (
+from headgate.spark.schema_conversion import (
     helper_column,
     physical,
     quoted,
@@ -59,14 +47,22 @@ from headgate.spark.types import (
     spark_schema,
     to_spark,
 )
+from headgate.spark.sessions import writing_files
 from headgate.storage import locations
 from headgate.table.snapshot import Snapshot
 
-FILE: Final = helper_column("file")  # where a row lies: the file as Spark names it,
-ROW: Final = helper_column("row")  # and its position there
+FILE: Final = helper_column("file")  # position of a row: the file as Spark names it,
+ROW: Final = helper_column("row")  # and the row's index in it
 
-_MOST_GROUPS: Final = 8  # a union of more costs more than looking each row's file up
-_FOLDERED: Final = (STRING, DATE, LONG, INTEGER, SHORT, BYTE)  # Spark reads them as the log does
+_MOST_GROUPS: Final = 8  # a union of more groups is slower than a lookup of each row's file
+_FOLDERED: Final = (
+    delta.STRING,
+    delta.DATE,
+    delta.LONG,
+    delta.INTEGER,
+    delta.SHORT,
+    delta.BYTE,
+)  # Spark reads them as the log does
 _ROW_COUNTER: Final = "_tmp_metadata_row_index"  # Spark's own, whatever a file has by that name
 _MANY_FILES: Final = 200_000
 _MANY_PARTITIONS: Final = 1_000_000
@@ -81,22 +77,22 @@ _HIDDEN: Final = {FILE: "file_path", _NAME: "file_name", ROW: "row_index"}  # in
 
 @dataclass(frozen=True)
 class Files:
-    """Some files of a snapshot, as Spark is told of them."""
+    """Some files of a snapshot, found by the names that Spark has for them."""
 
     snapshot: Snapshot
     files: Sequence[AddFile]
 
     @cached_property
     def by_url(self) -> Mapping[str, AddFile]:
-        """The files by the one spelling of where they lie."""
+        """The files by their normalized URLs."""
         urls = urls_of(self.snapshot.location, self.files)
         return dict(zip(urls, self.files, strict=True))
 
     def find(self, named: str) -> AddFile:
-        """Give the file that Spark calls by this name."""
+        """Return the file that Spark reports under this name."""
         found = self.by_url.get(locations.normalize(named))
         if found is None:
-            raise InvariantError(f"Spark read {named}, which is no file of this snapshot.")
+            raise InvariantError(f"Spark read {named}, which is not a file of this snapshot.")
         return found
 
 
@@ -109,10 +105,10 @@ def dataframe(
     without: Mapping[str, Sequence[int]] | None = None,
     only: Mapping[str, Sequence[int]] | None = None,
 ) -> DataFrame:
-    """Read files of a snapshot, in the table's columns; with where each row lies, if asked.
+    """Read files of a snapshot, in the table's columns; if `located`, with each row's position.
 
-    `without` has for some files, by their paths, further rows that are left out; `only` has for
-    every file the rows that are read, none of them deleted.
+    `without` lists for some files, by path, further rows to leave out; `only` lists for every file
+    the rows to read, none of them deleted.
     """
     left_out = without or {}
     scan = _Scan(spark, snapshot, located=located)
@@ -135,18 +131,11 @@ def dataframe(
         *scan.plain([file for file in files if file.path not in vectored]),
         *scan.vectored([file for file in files if file.path in vectored], list(vectored.values())),
     ]
-    return united(parts)
-
-
-def united(parts: Sequence[DataFrame]) -> DataFrame:
-    """Return the rows of several scans as one relation that any query can be built on.
-
-    Spark's optimizer moves projections below a union (`PushProjectionThroughUnion`), and fails on
-    those with correlated subqueries. It moves columns and filters, but no other expression, below
-    a `coalesce`. One to more partitions than there are leaves the partitions as they are.
-    """
     if len(parts) == 1:
         return parts[0]
+    # Spark's optimizer moves projections below a union (`PushProjectionThroughUnion`), and fails on
+    # those with correlated subqueries. It moves columns and filters, but no other expression, below
+    # a `coalesce`. One to more partitions than there are leaves the partitions as they are.
     return reduce(DataFrame.union, parts).coalesce(_MANY_PARTITIONS)
 
 
@@ -164,21 +153,21 @@ def by_partition(
 
 
 def partitions(spark: SparkSession, snapshot: Snapshot, files: Sequence[AddFile]) -> DataFrame:
-    """Give one row for each group of `by_partition`: its number as `FILE`, and its values."""
+    """Return one row for each group of `by_partition`: its number as `FILE`, and its values."""
     groups = list(by_partition(snapshot, files))
     items = _partitioned(snapshot)
     columns = {
         item.name: pa.array([g[i] for g in groups], pa.string()) for i, item in enumerate(items)
     }
-    told = spark.createDataFrame(
+    known = spark.createDataFrame(
         pa.table({**columns, FILE: pa.array(range(len(groups)), pa.int64())})
     )
     typed = [_typed(F.col(quoted(item.name)), item.type).alias(item.name) for item in items]
-    return told.select(*typed, F.col(FILE))
+    return known.select(*typed, F.col(FILE))
 
 
 def deleted_in(snapshot: Snapshot, file: AddFile) -> Sequence[int]:
-    """Give the positions of a file's rows that are deleted already, ascending."""
+    """Return the positions that a file's deletion vector marks, ascending."""
     if file.deletion_vector is None:
         return ()
     layout = Layout(
@@ -196,7 +185,7 @@ def _label(snapshot: Snapshot) -> str:
 
 
 class _Scan:
-    """How the files of one snapshot are read."""
+    """Reads the files of one snapshot."""
 
     def __init__(self, spark: SparkSession, snapshot: Snapshot, *, located: bool) -> None:
         self._spark = spark
@@ -207,8 +196,7 @@ class _Scan:
         refuse_reserved_names(self._schema, snapshot.label)
         self._partitioned = _partitioned(snapshot)
         stored = [item for item in self._schema.fields if item not in self._partitioned]
-        read = physical(StructType(tuple(item for item in stored if item.type != VOID)))
-        assert isinstance(read, StructType)
+        read = physical(delta.StructType(tuple(item for item in stored if item.type != delta.VOID)))
         self._read_schema = spark_schema(read)
         if _ROW_COUNTER in map(fold, self._read_schema.names):
             raise UnsupportedFeatureError(
@@ -224,7 +212,7 @@ class _Scan:
         return self._spark.createDataFrame([], schema)
 
     def plain(self, files: Sequence[AddFile]) -> list[DataFrame]:
-        """Read files without deleted rows: one scan for each group of few, one for many."""
+        """Read files without deleted rows: a scan per partition if there are few, else one scan."""
         if not files:
             return []
         groups = by_partition(self._snapshot, files)
@@ -246,7 +234,7 @@ class _Scan:
         return [self._joined(files, [_words(rows) for rows in deleted], bit=0)]
 
     def chosen(self, files: Sequence[AddFile], rows: Sequence[Sequence[int]]) -> DataFrame:
-        """Read of each file the rows at some positions."""
+        """Read only the rows at some positions of each file."""
         if _num_words(rows) > _MOST_WORDS:
             return self._sparsely(files, rows, "left_semi")
         return self._joined(files, [_words(places) for places in rows], bit=1)
@@ -259,7 +247,7 @@ class _Scan:
         return self._in_columns(self._files(files), values)
 
     def _foldered(self, folder: str, files: Sequence[AddFile]) -> DataFrame:
-        """Let Spark take values from the names of folders, which say what the log says."""
+        """Let Spark parse partition values from folder names, which equal those in the log."""
         location = locations.normalize(self._snapshot.location)
         base = hadoop(locations.join(location, folder) if folder else location)
         values = {item.name: F.col(quoted(item.name)) for item in self._partitioned}
@@ -273,11 +261,9 @@ class _Scan:
     def _joined(
         self, files: Sequence[AddFile], words: Sequence[pa.ListArray] | None, *, bit: int
     ) -> DataFrame:
-        """Look up what is known of each row's file by the file's name; keep rows with that bit.
-
-        By a number made of the name: to look texts up takes Spark several times as long. `_sure`
-        holds the names themselves against each other.
-        """
+        """Join rows with the log's facts about their file, by its name; keep rows with that bit."""
+        # Joined by a hash of the name, several times faster in Spark than by text; `_sure` compares
+        # the names themselves.
         rows, key = self._keyed(files, *(() if words is None else (ROW,)))
         known = F.broadcast(self._known(files, words))
         found = rows.join(known, F.xxhash64(key) == F.xxhash64(F.col(_KEY)), "left")
@@ -295,7 +281,7 @@ class _Scan:
     def _sparsely(
         self, files: Sequence[AddFile], places: Sequence[Sequence[int]], how: str
     ) -> DataFrame:
-        """Leave rows out, or keep them, one by one: few of them in files of very many rows."""
+        """Drop or keep single rows by a join: for few rows in files with very many."""
         rows, key = self._keyed(files, ROW)
         keys = self._known_by(files)
         named = pa.table(
@@ -319,13 +305,11 @@ class _Scan:
         self,
         files: Sequence[AddFile],
         *hidden: str,
-        more: Sequence[StructField] = (),
+        more: Sequence[delta.StructField] = (),
         **options: str,
     ) -> DataFrame:
-        """Read files, with those of Spark's hidden columns that are asked for.
-
-        And no others: also one that nobody uses in the end makes Spark read slower.
-        """
+        """Read files, with the requested ones of Spark's hidden columns."""
+        # Request only what is needed: Spark reads slower even if a hidden column is not used.
         schema = spark_types.StructType(list(self._read_schema.fields))
         for item in more:
             schema = schema.add(item.name, to_spark(item.type))
@@ -340,8 +324,8 @@ class _Scan:
         return rows.select("*", *found)
 
     def _keyed(self, files: Sequence[AddFile], *hidden: str) -> tuple[DataFrame, Column]:
-        """Give the rows, and of each row the name its file is known by."""
-        if self._are_told_by_last_names(files):
+        """Return the rows, and for each row the name of its file."""
+        if self._have_unique_last_names(files):
             return self._files(files, _NAME, *hidden), F.col(_NAME)
         if all(map(is_plain, self._keys(files))):
             return self._files(files, FILE, *hidden), F.col(FILE)
@@ -349,14 +333,14 @@ class _Scan:
         decoded = F.url_decode(F.replace(F.col(FILE), F.lit("+"), F.lit("%2B")))
         return self._files(files, FILE, *hidden), decoded
 
-    def _are_told_by_last_names(self, files: Sequence[AddFile]) -> bool:
-        """Whether the ends of names are enough: every row's is looked up, and long ones cost."""
+    def _have_unique_last_names(self, files: Sequence[AddFile]) -> bool:
+        """Whether last parts of names are unique: shorter names make the join faster."""
         names = [file.path.rpartition("/")[2] for file in files]
         return len(set(names)) == len(names) and all(map(is_simple, names))
 
     def _known_by(self, files: Sequence[AddFile]) -> list[str]:
         keys = self._keys(files)
-        if self._are_told_by_last_names(files):
+        if self._have_unique_last_names(files):
             return [key.rpartition("/")[2] for key in keys]
         return keys
 
@@ -367,16 +351,16 @@ class _Scan:
             columns[_partition(item)] = pa.array([text[at] for text in texts], pa.string())
         if words is not None:
             columns[_WORDS] = pa.concat_arrays(words)
-        told = self._spark.createDataFrame(pa.table(columns))
+        table = self._spark.createDataFrame(pa.table(columns))
         typed = [
             _typed(F.col(quoted(_partition(item))), item.type).alias(_partition(item))
             for item in self._partitioned
         ]
         kept = [F.col(_KEY), *typed] + ([F.col(_WORDS)] if words is not None else [])
-        return told.select(*kept)
+        return table.select(*kept)
 
     def _in_columns(self, rows: DataFrame, values: Mapping[str, Column]) -> DataFrame:
-        """Bring what was read into the table's columns."""
+        """Convert what was read to the table's columns."""
         columns = [self._column(item, values) for item in self._schema.fields]
         if self._located:
             columns += [quoted(FILE), quoted(ROW)]
@@ -385,12 +369,12 @@ class _Scan:
             return rows
         return rows.select(*columns)
 
-    def _column(self, item: StructField, values: Mapping[str, Column]) -> Column | str:
-        """Give a column, by its name where nothing changes: each `Column` asks the JVM a lot."""
+    def _column(self, item: delta.StructField, values: Mapping[str, Column]) -> Column | str:
+        """Return a column, by name if it is unchanged: each `Column` costs calls to the JVM."""
         if item.name in values:
             return values[item.name].alias(item.name)
         wanted, stored = to_spark(item.type), physical_name(item)
-        if item.type == VOID:
+        if item.type == delta.VOID:
             return F.lit(None).cast(wanted).alias(item.name)
         # Fields of structs are renamed by their place; a cast that changes nothing would keep
         # Spark from handing filters to the files.
@@ -411,31 +395,32 @@ def _sure(key: Column, column: Column) -> Column:
     return F.when(F.col(_KEY).eqNullSafe(key), column).otherwise(F.raise_error(unknown))
 
 
-def _schema(snapshot: Snapshot) -> StructType:
-    """Give a table's columns, with the names files have for them where those differ."""
+def _schema(snapshot: Snapshot) -> delta.StructType:
+    """Return a table's columns, with physical names where the table maps columns."""
     if mapping_mode(snapshot.protocol, snapshot.metadata) == "none":
         return without_mapping(snapshot.schema)
     return snapshot.schema
 
 
-def _partitioned(snapshot: Snapshot) -> list[StructField]:
+def _partitioned(snapshot: Snapshot) -> list[delta.StructField]:
     names = {fold(name) for name in snapshot.partition_columns}
     return [item for item in _schema(snapshot).fields if fold(item.name) in names]
 
 
-def _partition(item: StructField) -> str:
+def _partition(item: delta.StructField) -> str:
     return helper_column(f"partition_{physical_name(item)}")
 
 
-# Values out of the log
+# Values from the log
 
 
 def _by_folder(
-    groups: Mapping[tuple[str | None, ...], Sequence[AddFile]], partitioned: Sequence[StructField]
+    groups: Mapping[tuple[str | None, ...], Sequence[AddFile]],
+    partitioned: Sequence[delta.StructField],
 ) -> dict[str, list[AddFile]] | None:
-    """Group files by the folder that their partitions' folders lie in, `part=1/other=x`.
+    """Group files by the folder that contains their partition folders, `part=1/other=x`.
 
-    None if one has values that its folders do not say, in the very letters of the log.
+    None if the folder names of a file differ from its partition values in the log.
     """
     if any(item.type not in _FOLDERED for item in partitioned):
         return None
@@ -444,8 +429,8 @@ def _by_folder(
         if NULL_FOLDER in texts:
             return None
         named = zip(partitioned, texts, strict=True)
-        said = [f"{item.name}={NULL_FOLDER if text is None else text}" for item, text in named]
-        ending = "/" + "/".join(said)
+        names = [f"{item.name}={NULL_FOLDER if text is None else text}" for item, text in named]
+        ending = "/" + "/".join(names)
         for file in files:
             folder = f"/{file.path}".rpartition("/")[0]
             if not folder.endswith(ending) or not is_simple(file.path):
@@ -454,8 +439,8 @@ def _by_folder(
     return folders
 
 
-def _partition_text(label: str, file: AddFile, item: StructField) -> str | None:
-    """Give a partition value as Spark reads it in a cast, whatever its session's time zone."""
+def _partition_text(label: str, file: AddFile, item: delta.StructField) -> str | None:
+    """Return a partition value as text that Spark casts the same in every time zone."""
     match partition_value(label, file, item):
         case None:
             return None
@@ -477,7 +462,7 @@ def _partition_text(label: str, file: AddFile, item: StructField) -> str | None:
             return str(value)
 
 
-def _typed(text: Column, data_type: DataType) -> Column:
+def _typed(text: Column, data_type: delta.DataType) -> Column:
     wanted = to_spark(data_type)
     if isinstance(wanted, spark_types.StringType):
         return text.cast("string")
@@ -487,7 +472,7 @@ def _typed(text: Column, data_type: DataType) -> Column:
 
 
 def _together(rows: Sequence[int], others: Sequence[int]) -> Sequence[int]:
-    """Give positions that are in one of two ascending sequences, ascending."""
+    """Merge two ascending sequences of positions."""
     return sorted({*rows, *others}) if rows and others else rows or others
 
 
@@ -496,7 +481,7 @@ def _num_words(rows: Sequence[Sequence[int]]) -> int:
 
 
 def _words(rows: Sequence[int]) -> pa.ListArray:
-    """Give deleted positions, ascending, as bits of 64-bit words: one list of them."""
+    """Convert ascending positions to bits of a list of 64-bit words."""
     count = rows[-1] // 64 + 1 if rows else 0
     # One more place than there are bits, and nothing in it: so there are nulls, and bits of them.
     marked = pc.inverse_permutation(pa.array(rows, pa.int64()), max_index=64 * count)
@@ -505,7 +490,7 @@ def _words(rows: Sequence[int]) -> pa.ListArray:
 
 
 def input_files(frame: DataFrame) -> frozenset[str]:
-    """Give the files a DataFrame reads, in the one spelling of where they lie."""
+    """Return the normalized URLs of the files that a DataFrame reads."""
     return frozenset(locations.normalize(name) for name in frame.inputFiles())
 
 

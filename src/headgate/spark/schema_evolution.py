@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from headgate.errors import UnsupportedFeatureError
+from headgate.client.table_changes import described
 from headgate.names import fold
 from headgate.protocol import features
 from headgate.protocol.actions import Action
 from headgate.protocol.expressions.dependents import dependents
-from headgate.protocol.schema.checks import check
-from headgate.protocol.schema.evolution import Widens, merged, never, with_schema
-from headgate.protocol.schema.types import GENERATION, Path, StructType, from_json
+from headgate.protocol.schema.evolution import Widens, merged, never
+from headgate.protocol.schema.types import GENERATION, Path, StructType
+from headgate.spark.schema_conversion import all_nullable
 from headgate.spark.statement import Statement
-from headgate.spark.types import all_nullable
 from headgate.spark.write import Target
 
 
@@ -39,18 +38,10 @@ def _widens(statement: Statement) -> Widens:
 
 
 def evolved(statement: Statement, schema: StructType) -> tuple[list[Action], Target]:
-    """Give what makes the table one of this schema, and the table as it then is."""
+    """Return the actions that change the table's schema, and the table after them."""
     base = statement.base
-    mapped = features.mapping_mode(base.protocol, base.metadata) != "none"
-    metadata = with_schema(base.metadata, schema, mapped=mapped, new_name=statement.new_column_name)
-    check(from_json(metadata.schema_string), base.partition_columns, column_mapping=mapped)
-    protocol = base.protocol
-    for feature in features.features_for(metadata.configuration, schema):
-        if not features.is_supported(protocol, feature):
-            protocol = features.upgraded(protocol, feature)
-    if found := features.unwritable(protocol, metadata, rows=False):
-        raise UnsupportedFeatureError(f"{base.label} cannot be changed: {', '.join(found)}.")
+    protocol, metadata = described(base, base.metadata, schema, statement.table.committer.ids)
     actions: list[Action] = [metadata]
     if protocol != base.protocol:
-        actions = [protocol, metadata]
+        actions.insert(0, protocol)
     return actions, statement.target(metadata, protocol)

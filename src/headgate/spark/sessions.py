@@ -51,15 +51,13 @@ class Setting:
     use: Use = Use.CHECKED
 
 
-# Everything else is kept out of our plans: casts into a table's columns are `try_cast` with a
-# check (`conforming.assigned`), readers get their options with each read (`paths.OPTIONS`), and
-# partition values are written and read as texts that no time zone changes.
+# Nothing else affects our plans: casts to a table's columns are `try_cast` with a check
+# (`store_assignment.assigned`), each read passes its own options (`file_names.OPTIONS`), and
+# partition values are written and read as text that does not depend on the time zone.
 SETTINGS: Final = (
     # Names
     Setting(
-        "spark.sql.caseSensitive",
-        "false",
-        "columns are not found by names that differ in case",
+        "spark.sql.caseSensitive", "false", "columns are not found by names that differ in case"
     ),
     # How a text is cut into tokens: conditions are read here too, to skip files.
     Setting(
@@ -144,7 +142,7 @@ _ANSI_MODE: Final = Setting(
     _ANSI, "true", "numbers that do not fit are cut in the user's expressions"
 )
 
-# What the driver alone can be told, before it starts.
+# Settings of the driver, which have an effect only before it starts.
 _AT_START: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -164,12 +162,12 @@ def session(
     remote: str | None = None,
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Start a Spark session with all settings right, or give the one that runs already.
+    """Start a Spark session with suitable settings, or return the one that is running.
 
     `remote` is the address of a Spark Connect server, `sc://host:15002`. Spark logs nothing but
     fatal errors; ask for more with `config={"spark.log.level": "WARN"}`.
     """
-    # Spark starts its workers with the python3 it finds, which need not be this one.
+    # Spark starts its workers with the first python3 on the path, which may be another one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if remote is not None:
         started: SparkSession = SparkSession.builder.remote(remote).getOrCreate()
@@ -187,7 +185,7 @@ def session(
 
 def _builder(name: str, master: str, config: Mapping[str, str]) -> SparkSession.Builder:
     parallelism = str(min(8, max(2, os.cpu_count() or 2)))
-    # Those whose defaults differ, so that `spark.newSession()` has them too.
+    # Set at the start, so that `spark.newSession()` has them too.
     written = {item.key: item.value for item in SETTINGS if item.use is not Use.CHECKED}
     settings = {"spark.sql.shuffle.partitions": parallelism, **_AT_START, **written, **config}
     builder = SparkSession.builder.appName(name).master(master)
@@ -197,10 +195,8 @@ def _builder(name: str, master: str, config: Mapping[str, str]) -> SparkSession.
 
 
 def check(spark: SparkSession) -> None:
-    """Refuse to go on with a session whose settings would change results.
-
-    Settings change between statements, so every statement calls this first.
-    """
+    """Refuse a session whose settings would change results."""
+    # Settings change between statements, so every statement calls this first.
     checked = [setting for setting in SETTINGS if setting.use is Use.CHECKED]
     if wrong := _wrong(spark, checked):
         raise InvalidArgumentError(
@@ -217,7 +213,7 @@ def warn_of_slow_settings(spark: SparkSession) -> None:
         warnings.warn(
             f"{setting.key} is not {setting.value}: {setting.otherwise}."
             f" Set it with spark.conf.set({setting.key!r}, {setting.value!r}).",
-            stacklevel=5,  # whoever creates the Lake
+            stacklevel=5,  # the caller that creates the Lake
         )
 
 
@@ -253,7 +249,7 @@ def is_remote(spark: SparkSession) -> bool:
 
 
 def resolved(frame: DataFrame) -> DataFrame:
-    """Have Spark say now what is wrong: over Spark Connect it would say it when asked for rows."""
+    """Make Spark report errors now: over Spark Connect it does so only when rows are requested."""
     if is_remote(frame.sparkSession):
         _ = frame.schema
     return frame
@@ -270,7 +266,7 @@ def writing_files(spark: SparkSession) -> AbstractContextManager[None]:
 
 @contextmanager
 def strict_expressions(spark: SparkSession, what: str) -> Iterator[None]:
-    """Have expressions that belong to a table resolved in ANSI mode, whatever the session's is.
+    """Resolve expressions of a table in ANSI mode, in spite of the session's setting.
 
     They are resolved inside this context by classic Spark. Over Spark Connect they are resolved
     later, together with the caller's own expressions: a session in another mode is refused.
@@ -289,10 +285,8 @@ def strict_expressions(spark: SparkSession, what: str) -> Iterator[None]:
 
 @contextmanager
 def held(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Hold settings of a session at some values, also while other threads do the same.
-
-    The last of them gives the session its own values back, unless they were changed meanwhile.
-    """
+    """Hold settings of a session at some values, also while other threads do the same."""
+    # The last of them gives the session its own values back, unless they were changed meanwhile.
     key = _identity(spark)
     with _holding:
         own = _held.setdefault(key, {})
@@ -370,11 +364,11 @@ def _java() -> str | None:
 
 def _java_version(java: str) -> int | None:
     try:
-        said = subprocess.run(
+        reported = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=30, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
     # "1.8.0_292" of old, "17.0.15" since.
-    match = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
+    match = re.search(r'version "(?:1\.)?(\d+)', reported.stderr + reported.stdout)
     return int(match[1]) if match else None

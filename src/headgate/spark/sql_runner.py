@@ -1,4 +1,4 @@
-"""Statements of SQL, run: those on our tables by the lake, the rest by Spark."""
+"""Run SQL statements: those on our tables by the lake, the rest by Spark."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ from headgate.spark.dml import Outcome, Path, field_of
 from headgate.spark.engine import Engine
 from headgate.spark.failures import translated
 from headgate.spark.insert import Insertion, insert
-from headgate.spark.merge import Clause, Do, Merge, When, merge
+from headgate.spark.merge import Clause, Merge, merge
 from headgate.spark.relations import Relations, Resolver
+from headgate.spark.schema_conversion import quoted
 from headgate.spark.sessions import resolved
 from headgate.spark.statement import Statement
 from headgate.spark.store_assignment import fitted_cast
-from headgate.spark.types import quoted
 from headgate.sql import statements
 from headgate.sql.condition_analysis import condition_predicate, contents
 from headgate.sql.rewrite import Edit, Spliced
 from headgate.sql.script import parse
-from headgate.sql.statements import Name, Piece
+from headgate.sql.statements import Name, Piece, When
 
 _VIEWS_AS_PLANS: Final = "spark.sql.legacy.storeAnalyzedPlanForView"
 
 
 def run(engine: Engine, text: str) -> DataFrame:
-    """Run every statement of a script, and give what the last one has to tell."""
+    """Run every statement of a script, and return the result of the last one."""
     script = _Script(engine, text)
-    told: DataFrame | None = None
+    result: DataFrame | None = None
     for statement in parse(text):
-        told = script.run(statement)
-    if told is None:
+        result = script.run(statement)
+    if result is None:
         raise InvalidArgumentError("There is no statement in this text.")
-    return told
+    return result
 
 
 class _Script:
-    """A script on its way."""
+    """A script that is running."""
 
     def __init__(self, engine: Engine, text: str) -> None:
         self._engine = engine
@@ -81,18 +81,6 @@ class _Script:
             case statements.AlterTable():
                 ddl.alter(self._engine, self._find, statement)
                 return self._nothing()
-            case (
-                statements.DropTable()
-                | statements.UndropTable()
-                | statements.CommentOn()
-                | statements.CreateSchema()
-                | statements.DropSchema()
-                | statements.RenameSchema()
-                | statements.RenameCatalog()
-                | statements.UseNamespace()
-            ):
-                ddl.manage(self._engine, self._find, statement)
-                return self._nothing()
             case statements.Describe() | statements.Show():
                 return describe.tell(self._engine, self._find, statement)
             case statements.Foreign(whole, verb, query, name):
@@ -107,6 +95,9 @@ class _Script:
                 raise UnsupportedFeatureError(
                     f"{verb} is not supported.", remedy="Run the other statements without it."
                 )
+            case _:
+                ddl.manage(self._engine, self._find, statement)
+                return self._nothing()
 
     def _refuse_caching(self, verb: str, name: Name) -> None:
         """Refuse to cache a table of the catalog: its next statement reads the latest version."""
@@ -157,7 +148,7 @@ class _Script:
         return replaces and mode.lower() == "dynamic" and is_open
 
     def _replaced(self, inserting: statements.Insert) -> str | None:
-        """Give the condition on the rows that an INSERT replaces."""
+        """Return the condition on the rows that an INSERT replaces."""
         match inserting.mode:
             case statements.ReplaceWhere(condition):
                 return condition.text
@@ -187,15 +178,15 @@ class _Script:
                 for cell, column in zip(row, columns, strict=True)
                 if _is_default(cell)
             ]
-        told, before = Spliced(values.piece, tuple(defaults), ()), "SELECT * FROM VALUES "
+        spliced, before = Spliced(values.piece, tuple(defaults), ()), "SELECT * FROM VALUES "
         return self._find.asked(
-            told,
-            lambda: resolved(self._spark.sql(before + told.expression)),
+            spliced,
+            lambda: resolved(self._spark.sql(before + spliced.expression)),
             begins=len(before),
         )
 
     def _columns(self, inserting: statements.Insert, schema: StructType) -> list[StructField]:
-        """Give the columns that a row's values are for, in order."""
+        """Return the columns that values are given for, in order."""
         if inserting.columns:
             return [field_of(schema, name, str(inserting.target)) for name in inserting.columns]
         static = {fold(item.column) for item in inserting.partition if item.value is not None}
@@ -204,7 +195,7 @@ class _Script:
     def _in_columns(
         self, inserting: statements.Insert, rows: DataFrame, schema: StructType
     ) -> DataFrame:
-        """Give rows the names of the columns they are for."""
+        """Rename the columns of rows to those they are inserted into."""
         if not inserting.by_name:
             columns = self._columns(inserting, schema)
             if len(rows.columns) != len(columns):
@@ -367,7 +358,7 @@ class _Script:
     def _point_at_fault(
         self, statement: Statement, merging: statements.MergeInto, planned: Merge, target: TableName
     ) -> None:
-        """Have Spark look at each expression alone, and say of the first it cannot read where."""
+        """Let Spark check each expression alone, and report the position of the first error."""
         sides = {
             When.NOT_MATCHED: planned.source.alias(planned.source_alias),
             When.NOT_MATCHED_BY_SOURCE: statement.frame([]).alias(planned.target_alias),
@@ -376,8 +367,7 @@ class _Script:
         sides[When.MATCHED] = left.crossJoin(right)
         pieces = [(When.MATCHED, merging.on)]
         for clause in merging.clauses:
-            when = When(clause.when.value.lower())
-            pieces += [(when, piece) for piece in _expressions(clause)]
+            pieces += [(clause.when, piece) for piece in _expressions(clause)]
         for when, piece in pieces:
             spliced = self._find.relations(piece, target=target).spliced
             self._find.asked(spliced, partial(_look_at, sides[when], spliced.expression))
@@ -388,7 +378,7 @@ class _Script:
         relations = self._find.relations(merging.source, sources=statement.sources)
         frame = self._find.ask(relations)
         self._find.record(statement, relations)
-        # Read twice, rows must be the same twice: what may change is written down once.
+        # Rows are read twice and must be the same: those that may change are written to a folder.
         made_of = contents(merging.source.text)
         if made_of.is_rowwise and not made_of.is_choosing and not relations.foreign:
             return frame
@@ -414,42 +404,29 @@ class _Script:
         merging: statements.MergeInto,
         schema: StructType,
     ) -> Clause:
-        when = When(clause.when.value.lower())
         condition = None
         if clause.condition is not None:
             refuse_nondeterministic(contents(clause.condition.text))
             condition = self._plain(clause.condition, target)
-        match clause.action:
-            case statements.MergeDelete():
-                return Clause(when, Do.DELETE, condition)
-            case statements.MergeUpdateAll():
-                return Clause(when, Do.UPDATE, condition)
-            case statements.MergeInsertAll():
-                return Clause(when, Do.INSERT, condition)
-            case statements.MergeUpdate(assignments):
-                columns = [_column(item.column, merging.target, alias) for item in assignments]
-                given = [item.value for item in assignments]
-                do = Do.UPDATE
-            case statements.MergeInsert(names, values):
-                columns = [_column(name, merging.target, alias) for name in names] or [
-                    (item.name,) for item in schema.fields
-                ]
-                given, do = list(values), Do.INSERT
+        if clause.values is None:
+            return Clause(clause.when, clause.do, condition)
+        columns = [_column(name, merging.target, alias) for name in clause.columns]
+        columns, given = columns or [(item.name,) for item in schema.fields], clause.values
         if len(columns) != len(given):
             raise self._find.refused(
                 given[0].start if given else merging.on.start,
                 f"{len(columns)} values are wanted, and {len(given)} are given",
             )
-        told: dict[str | Path, Expression] = {
+        given_values: dict[str | Path, Expression] = {
             path: _default(field_of(schema, path[0], str(target)))
             if _is_default(value)
             else self._plain(value, target)
             for path, value in zip(columns, given, strict=True)
         }
-        return Clause(when, do, condition, told)
+        return Clause(clause.when, clause.do, condition, given_values)
 
     def _plain(self, piece: Piece, target: TableName) -> str:
-        """Give an expression that may have no subqueries."""
+        """Return an expression; raise if it has subqueries."""
         relations = self._find.relations(piece, target=target)
         if relations.has_subqueries:
             raise self._find.refused(piece.start, "MERGE takes no subqueries in its clauses")
@@ -472,18 +449,13 @@ def _look_at(rows: DataFrame, text: str) -> None:
 
 
 def _expressions(clause: statements.MergeClause) -> list[Piece]:
-    """Give what a clause has Spark compute, in the order of the text."""
+    """Yield the expressions of a clause, in the order of the text."""
     found = [] if clause.condition is None else [clause.condition]
-    match clause.action:
-        case statements.MergeUpdate(assignments):
-            found += [item.value for item in assignments]
-        case statements.MergeInsert(values=values):
-            found += values
-    return [piece for piece in found if not _is_default(piece)]
+    return [piece for piece in (*found, *(clause.values or ())) if not _is_default(piece)]
 
 
 def _labels(target: TableName, alias: str | None) -> list[tuple[str, ...]]:
-    """Give what a table's columns may be qualified with."""
+    """Return the names that a table's columns may be qualified with."""
     if alias is not None:
         return [(alias,)]
     parts = (target.catalog, target.schema, target.table)
@@ -495,7 +467,7 @@ def _called(source: statements.TableReference | Piece) -> str:
 
 
 def _column(name: Name, target: Name, alias: str) -> Path:
-    """Give the column that is assigned to, without what it may be qualified with."""
+    """Return the assigned column, without its qualifier."""
     parts = name.parts
     for label in (target.parts, target.parts[-1:], (alias,)):
         if len(parts) > len(label) and list(map(fold, parts[: len(label)])) == list(

@@ -1,28 +1,22 @@
-"""One write statement on one table: what it read, what it wrote, and the commit it comes to.
+"""One write statement on one table: what it read, what it wrote, and its commit.
 
-A statement outside a transaction is a transaction of one. Its files lie in a folder of its own
-inside the table, named by the transaction's id; it leaves nothing behind when it is refused, and
-everything when nobody knows what became of it.
+A statement outside a transaction is a transaction of one. Its files are in a folder of its own
+inside the table, named by the transaction's id. The folder is deleted when the commit is rejected,
+and kept when the outcome is unknown.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import TracebackType
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from headgate import errors
 from headgate.client.table import Table
-from headgate.client.transaction import Committed, Operation
-from headgate.errors import (
-    HeadgateError,
-    OutcomeUnknownError,
-    RefusedError,
-    UnsupportedFeatureError,
-)
+from headgate.client.transaction import Committed, OperationInfo
 from headgate.protocol import deletion_vectors
 from headgate.protocol.actions import Action, AddFile, DeletionVector, Metadata, Protocol, removals
 from headgate.protocol.commit.conflicts import MOST_FILES, Scan
@@ -33,14 +27,7 @@ from headgate.protocol.statistics import with_loose_bounds
 from headgate.spark import scan
 from headgate.spark.cuts import Cut
 from headgate.spark.hits import Hit
-from headgate.spark.write import (
-    HANDLED,
-    Staging,
-    Target,
-    conformed_to,
-    stage_conformed,
-    take_away,
-)
+from headgate.spark.write import HANDLED, Staging, Target, conformed_to, stage_conformed, take_away
 from headgate.table.snapshot import Snapshot
 
 _VECTORS_PER_FILE: Final = 1_000
@@ -48,59 +35,45 @@ _TIMED: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
 
 
 def refuse_followed(base: Snapshot) -> None:
-    """Refuse to change or replace rows whose changes, or whose ids, somebody follows."""
+    """Refuse to change rows while the change data feed or row tracking is active."""
     for feature in ("changeDataFeed", "rowTracking"):
         if is_active(base.protocol, base.metadata, feature):
-            raise UnsupportedFeatureError(
+            raise errors.UnsupportedFeatureError(
                 f"Rows of {base.label} cannot be changed while {feature} is active.",
                 remedy="Change them with an engine that keeps it, or switch it off.",
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Writing:
-    """How Spark writes files, for all statements of a lake."""
-
-    sync_data: bool = True
-    options: Mapping[str, str] | None = None
-
-    def staging(self, folder: str, now_ms: int) -> Staging:
-        """Say where some files go, and how."""
-        return Staging(folder, now_ms, sync=self.sync_data, options=self.options or {})
-
-
 class Statement:
     """A statement that writes to one table, built on the version it was opened at."""
 
-    def __init__(self, spark: SparkSession, table: Table, writing: Writing, sources: Cut) -> None:
-        """Begin a statement on the version that `table` was opened at.
-
-        `sources` are the tables it reads, as of the same sequence.
-        """
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: Table,
+        staging: Callable[[str, int], Staging],
+        sources: Cut,
+    ) -> None:
+        """Begin a statement on the version of `table`; `sources` are as of the same sequence."""
         self.spark = spark
         self.table = table
         self.base = table.newest_seen
         self.sources = sources
         self._committer = table.committer
-        self._writing = writing
+        self._staging = staging
         self._txn_id = self._committer.new_txn_id()
         self._scans: list[Scan] = []
         self._parts = itertools.count()
         self._asides: list[str] = []
         self._is_kept = False
-        self.reads_views = False  # whose rows are of the moment they were made
+        self.reads_views = False  # whose rows are from the moment the view was created
         self._began_ms = self.now_ms
         self._rewriting_since_ms: int | None = None
 
     def __enter__(self) -> Statement:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         for folder in self._asides:
             take_away(self.base.store, folder)
         if not self._is_kept:
@@ -108,50 +81,41 @@ class Statement:
 
     @property
     def folder(self) -> str:
-        """Where its files go, inside the table."""
+        """The folder of its files, inside the table."""
         return str(self._txn_id)
 
     @property
     def now_ms(self) -> int:
         return self._committer.clock.now_ms()
 
-    def new_column_name(self) -> str:
-        """Make the name a new column has in files under column mapping."""
-        return f"col-{self._committer.ids.random()}"
-
     # Reading
 
     def plan(self, where: Predicate | None = None) -> list[AddFile]:
-        """Choose the files that may hold rows the statement is about, and record the scan."""
+        """Return the files that may contain matching rows, and record the scan."""
         files = self.base.files(where)
         self.record(where, files)
         return files
 
     def record(self, where: Predicate | None, files: Sequence[AddFile]) -> None:
-        """Say what was read of the table to make what is written."""
+        """Record a scan of the table, which conflicts are checked against."""
         paths = tuple(file.path for file in files) if len(files) <= MOST_FILES else None
         self._scans.append(
-            Scan(
-                table_id=self.table.id,
-                version=self.base.version,
-                predicate=where,
-                files=paths,
-            )
+            Scan(table_id=self.table.id, version=self.base.version, predicate=where, files=paths)
         )
 
     def add_scans(self, scans: Iterable[Scan]) -> None:
-        """Record reads made elsewhere that feed this statement."""
+        """Record scans of other tables whose rows this statement writes."""
         self._scans.extend(scans)
 
     def frame(
         self, files: Sequence[AddFile], *, located: bool = False, without: Sequence[Hit] = ()
     ) -> DataFrame:
-        """Read some of the table's files, perhaps without the rows that are hit."""
+        """Read some of the table's files, without the rows in `without`."""
         left_out = {hit.file.path: hit.rows for hit in without}
         return scan.dataframe(self.spark, self.base, files, located=located, without=left_out)
 
     def rows_of(self, hits: Sequence[Hit]) -> DataFrame:
-        """Read the rows that are hit and no others, with where each lies."""
+        """Read only the matching rows, each with its position."""
         only = {hit.file.path: hit.rows for hit in hits}
         files = [hit.file for hit in hits]
         return scan.dataframe(self.spark, self.base, files, located=True, only=only)
@@ -159,7 +123,7 @@ class Statement:
     # Writing
 
     def target(self, metadata: Metadata | None = None, protocol: Protocol | None = None) -> Target:
-        """Give what is written to: the table as it is, or as this commit makes it."""
+        """Return the table to write to, as it is or as this commit changes it."""
         return Target(
             label=self.base.label,
             location=self.base.location,
@@ -169,26 +133,28 @@ class Statement:
         )
 
     def stage(self, rows: DataFrame, target: Target | None = None) -> list[AddFile]:
-        """Write rows a caller brought."""
+        """Convert a caller's rows to the table's columns, and write them."""
         return self.stage_conformed(conformed_to(rows, target or self.target()), target)
 
     def stage_conformed(self, rows: DataFrame, target: Target | None = None) -> list[AddFile]:
-        """Write rows that are in the table's columns and keep its rules."""
-        self._begin_rewriting()
-        return stage_conformed(rows, target or self.target(), self._staging())
+        """Write rows that are already converted to the table's columns and checked."""
+        if self._rewriting_since_ms is None:
+            self._rewriting_since_ms = self.now_ms
+        staging = self._staging(f"{self.folder}/{next(self._parts)}", self.now_ms)
+        return stage_conformed(rows, target or self.target(), staging)
 
     def aside(self, frame: DataFrame) -> DataFrame:
-        """Write rows down once, to be read as often as need be; they go with the statement."""
+        """Write rows to a temporary folder, to read them repeatedly; deleted with the statement."""
         folder = f"{self.folder}/source-{next(self._parts)}"
         self._asides.append(folder)
         return scan.written_down(frame, self.base.location, folder)
 
     def removed(self, files: Iterable[AddFile]) -> list[Action]:
-        """Take whole files out."""
+        """Return actions that remove whole files."""
         return list(removals(files, self.now_ms))
 
     def with_vectors(self, rows: Sequence[tuple[AddFile, Iterable[int]]]) -> list[Action]:
-        """Take rows out of files: each is removed, and added again with all its deleted rows."""
+        """Return actions that mark rows as deleted: a removal and an addition for each file."""
         vectors: list[DeletionVector] = []
         for at in range(0, len(rows), _VECTORS_PER_FILE):
             some = [deleted for _, deleted in rows[at : at + _VECTORS_PER_FILE]]
@@ -206,39 +172,35 @@ class Statement:
     def refuse_changes(self, *, makes_rows: bool = True) -> None:
         """Refuse to change or remove rows where the table does not allow it, or we cannot.
 
-        What only takes rows out gives no identity column a value.
+        A statement that only deletes rows may do so in a table with identity columns.
         """
         protocol, metadata, label = self.base.protocol, self.base.metadata, self.base.label
         handled = HANDLED if makes_rows else HANDLED | {"identityColumns"}
         if found := unwritable(protocol, metadata, handled=handled):
-            raise UnsupportedFeatureError(f"{label} cannot be written: {', '.join(found)}.")
+            raise errors.UnsupportedFeatureError(f"{label} cannot be written: {', '.join(found)}.")
         if is_active(protocol, metadata, "appendOnly"):
-            raise RefusedError(
+            raise errors.RefusedError(
                 f"{label} is append-only: its rows cannot be changed or removed.",
                 remedy="Append instead, or unset delta.appendOnly.",
             )
         refuse_followed(self.base)
 
-    def commit(self, actions: Sequence[Action], operation: Operation) -> Committed:
-        """Propose what was built."""
-        self._is_kept = True  # from here on only the answer tells whose the files are
-        told = self._timed(operation)
+    def commit(self, actions: Sequence[Action], operation: OperationInfo) -> Committed:
+        """Propose the commit."""
+        self._is_kept = True  # until the answer shows that nothing was ratified
+        timed = self._timed(operation)
         try:
-            return self.table.commit(self.base, actions, told, self._scans, txn_id=self._txn_id)
-        except OutcomeUnknownError:  # it may have been ratified: every file stays
+            return self.table.commit(self.base, actions, timed, self._scans, txn_id=self._txn_id)
+        except errors.OutcomeUnknownError:  # it may have been ratified: every file stays
             raise
-        except HeadgateError:
+        except errors.HeadgateError:
             self._is_kept = False
             raise
 
     # Inside
 
-    def _begin_rewriting(self) -> None:
-        if self._rewriting_since_ms is None:
-            self._rewriting_since_ms = self.now_ms
-
-    def _timed(self, operation: Operation) -> Operation:
-        """Say how long rows were looked for and written, of operations that Delta tells it of."""
+    def _timed(self, operation: OperationInfo) -> OperationInfo:
+        """Add how long searching and writing took, for operations where Delta records it."""
         if operation.name not in _TIMED:
             return operation
         now_ms = self.now_ms
@@ -249,6 +211,3 @@ class Statement:
             "rewriteTimeMs": now_ms - since_ms,
         }
         return replace(operation, metrics={**operation.metrics, **times})
-
-    def _staging(self) -> Staging:
-        return self._writing.staging(f"{self.folder}/{next(self._parts)}", self.now_ms)

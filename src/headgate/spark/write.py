@@ -1,8 +1,8 @@
-"""A DataFrame in a table's columns -> data files of the table -> the actions that add them.
+"""Write a DataFrame as data files of a table, and return the actions that add them.
 
-Spark writes the files into a folder of the transaction inside the table, and there they stay.
-Partition values travel as texts and go into the log as such; statistics come out of the footers.
-When this returns the files are durable, and nobody sees them until a commit names them.
+Spark writes the files into the transaction's folder inside the table, where they stay. Partition
+values are passed as text, as the log has them; statistics are read from the footers. When this
+returns, the files are durable, and not visible until a commit adds them.
 """
 
 from __future__ import annotations
@@ -20,49 +20,34 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 from pyspark.sql import types as spark_types
 
+from headgate import errors
 from headgate.data.file_writer import NULL_FOLDER, TARGET_FILE_SIZE
 from headgate.data.parquet_footers import footer_statistics
 from headgate.data.statistics_builder import indexed_columns
-from headgate.errors import (
-    HeadgateError,
-    InvalidArgumentError,
-    UnavailableError,
-    UnsupportedFeatureError,
-)
 from headgate.names import fold
 from headgate.protocol.actions import AddFile, Metadata, Protocol
 from headgate.protocol.features import is_supported, mapping_mode, unwritable
 from headgate.protocol.partition_values import format_partition_value, parse_partition_value
+from headgate.protocol.schema import types as delta
 from headgate.protocol.schema.column_mapping import physical_name, without_mapping
-from headgate.protocol.schema.types import (
-    BINARY,
-    STRING,
-    TIMESTAMP,
-    VOID,
-    DataType,
-    Primitive,
-    StructField,
-    StructType,
-    from_json,
-)
 from headgate.spark.failures import refusal, translated
 from headgate.spark.file_names import OPTIONS, hadoop, pattern, read_named
+from headgate.spark.schema_conversion import id_of, quoted, to_spark, to_stored
 from headgate.spark.sessions import writing_files
 from headgate.spark.store_assignment import conformed
-from headgate.spark.types import id_of, quoted, to_spark, to_stored
 from headgate.storage import locations
 from headgate.storage.object_store import ObjectStore, encode
 
-# What an engine of SQL can do that a writer of given rows cannot.
+# Features that a SQL engine can write and an Arrow writer cannot.
 HANDLED: Final = frozenset(
     {"generatedColumns", "allowColumnDefaults", "variantType", "variantType-preview"}
 )
 _READING: Final = 8
 _OPTIMIZE_WRITE: Final = "delta.autoOptimize.optimizeWrite"
 _MANY: Final = 16  # files of a partition
-_TINY: Final = 16  # of them make at most one of the size wanted
+_TINY: Final = 16  # of them make at most one of the target size
 _UNFINISHED: Final = "_temporary"  # where Spark's tasks write what is not committed yet
-_TAIL: Final = 64 << 10  # of a file that is not on this machine: most footers lie within
+_TAIL: Final = 64 << 10  # bytes read of a file on an object store: most footers fit
 _LONGEST_FOLDER: Final = 255  # bytes
 _UNESCAPED: Final = r"""[^\x01-\x1f\x7f"#%'*/:=?\\{\[\]^]"""  # what Spark leaves in a folder's name
 _EPOCH: Final = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
@@ -70,7 +55,7 @@ _EPOCH: Final = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
 
 @dataclass(frozen=True)
 class Target:
-    """What is written to: a table as it is, or as the commit will make it."""
+    """The table to write to, as it is or as the commit will change it."""
 
     label: str
     location: str
@@ -79,21 +64,21 @@ class Target:
     metadata: Metadata
 
     @property
-    def schema(self) -> StructType:
+    def schema(self) -> delta.StructType:
         """The table's columns, under the names that files have for them where those differ."""
-        schema = from_json(self.metadata.schema_string)
+        schema = delta.from_json(self.metadata.schema_string)
         mapped = mapping_mode(self.protocol, self.metadata) != "none"
         return schema if mapped else without_mapping(schema)
 
     @property
-    def partitioned(self) -> list[StructField]:
+    def partitioned(self) -> list[delta.StructField]:
         by_name = {fold(item.name): item for item in self.schema.fields}
         return [by_name[fold(name)] for name in self.metadata.partition_columns]
 
 
 @dataclass(frozen=True)
 class Staging:
-    """Where a statement's files go, and how."""
+    """The folder for a statement's files, and how to write them."""
 
     folder: str  # inside the table; the transaction's id is its first part
     now_ms: int
@@ -101,13 +86,8 @@ class Staging:
     options: Mapping[str, str] = field(default_factory=dict)
 
 
-def stage(frame: DataFrame, target: Target, staging: Staging) -> list[AddFile]:
-    """Write rows of any columns that fit the table, and give the actions that add them."""
-    return stage_conformed(conformed_to(frame, target), target, staging)
-
-
 def conformed_to(frame: DataFrame, target: Target) -> DataFrame:
-    """Give rows of any columns that fit the table in its own, keeping its rules."""
+    """Convert rows to the table's columns, and add the checks of its rules."""
     refuse_unwritable(target)
     with translated():
         return conformed(frame, target.schema, target.metadata.configuration, table=target.label)
@@ -116,16 +96,18 @@ def conformed_to(frame: DataFrame, target: Target) -> DataFrame:
 def refuse_unwritable(target: Target) -> None:
     """Refuse a table that rows cannot be written to by Spark."""
     if found := unwritable(target.protocol, target.metadata, handled=HANDLED):
-        raise UnsupportedFeatureError(f"{target.label} cannot be written: {', '.join(found)}.")
+        raise errors.UnsupportedFeatureError(
+            f"{target.label} cannot be written: {', '.join(found)}."
+        )
     if len(target.partitioned) == len(target.schema.fields):
-        raise UnsupportedFeatureError(
+        raise errors.UnsupportedFeatureError(
             f"All columns of {target.label} are partition columns, and Spark writes no such file.",
             remedy="Write it with table.append().",
         )
 
 
 def stage_conformed(rows: DataFrame, target: Target, staging: Staging) -> list[AddFile]:
-    """Write rows that are in the table's columns and keep its rules."""
+    """Write rows that are already converted to the table's columns and checked."""
     files = _Writing(rows, target, staging)
     try:
         files.write()
@@ -136,8 +118,8 @@ def stage_conformed(rows: DataFrame, target: Target, staging: Staging) -> list[A
 
 
 def take_away(store: ObjectStore, folder: str) -> None:
-    """Remove the files of a folder that nobody will name."""
-    with contextlib.suppress(HeadgateError):  # what is left is garbage, and vacuum's to collect
+    """Delete the files of a folder that no commit will add."""
+    with contextlib.suppress(errors.HeadgateError):  # vacuum deletes what remains
         for item in list(store.list(folder, recursive=True)):
             store.delete(item.path)
 
@@ -165,7 +147,7 @@ class _Writing:
         self._put(self._rows, self._staging.folder, self._names, {})
 
     def added(self) -> list[AddFile]:
-        """Give the actions; many small files are gathered first, and large ones cut."""
+        """Return the actions; many small files are merged before, and large ones split."""
         found = self._footers(self._staging.folder)
         if "maxRecordsPerFile" not in self._staging.options:
             if small := self._small(found):
@@ -193,7 +175,7 @@ class _Writing:
             column = F.col(quoted(item.name))
             if (folder := folders.get(item)) is not None:
                 columns.append(_partition_column(column, item, folder).alias(folder))
-            elif item.type != VOID:
+            elif item.type != delta.VOID:
                 stored = to_stored(item.type)
                 renamed = column if stored == to_spark(item.type) else column.cast(stored)
                 columns.append(renamed.alias(physical_name(item), metadata=id_of(item)))
@@ -202,21 +184,21 @@ class _Writing:
     def _put(
         self, rows: DataFrame, folder: str, names: Sequence[str], options: Mapping[str, str]
     ) -> None:
-        told = {
-            # Nothing but data files: who they belong to is said by the folder's name.
+        settings = {
+            # Nothing but data files: the folder's name is enough to know their transaction.
             "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
             "parquet.summary.metadata.level": "NONE",
             **self._staging.options,
             **options,
         }
-        writer = rows.write.mode("append").options(**told)
+        writer = rows.write.mode("append").options(**settings)
         if names:
             writer = writer.partitionBy(*names)
         with translated(), writing_files(self._spark):
             writer.parquet(hadoop(locations.join(self._target.location, folder)))
 
     def _cut(self, item: _Written, at: int) -> None:
-        """Write a file that is too large again, as several of the size wanted."""
+        """Rewrite a file that is too large as several of the target size."""
         rows = max(1, item.metadata.num_rows * self._target_size // item.size)
         frame = self._again([item], self._stored).coalesce(1)
         folder = self._within(f"cut-{at}", item.folder)
@@ -224,12 +206,9 @@ class _Writing:
         self._target.store.delete(item.path)
 
     def _small(self, found: Sequence[_Written]) -> dict[str, list[_Written]]:
-        """Choose small files that are worth another pass over them, by their folder.
-
-        Many tiny ones by default: there the pass costs little beside what was done, and a write of
-        few tasks has none. `delta.autoOptimize.optimizeWrite` asks for all that are too small, or
-        for none.
-        """
+        """Choose small files to merge, by folder."""
+        # By default only many tiny files, where merging costs little beside the write itself.
+        # `delta.autoOptimize.optimizeWrite` selects all files that are too small, or none.
         match self._target.metadata.configuration.get(_OPTIMIZE_WRITE, "").lower():
             case "true":
                 many, below = 2, self._target_size // 2
@@ -244,7 +223,7 @@ class _Writing:
         return {folder: items for folder, items in folders.items() if len(items) >= many}
 
     def _gather(self, small: Mapping[str, Sequence[_Written]]) -> None:
-        """Write small files again, as few of the size wanted in each folder."""
+        """Merge small files into files of the target size, in each folder."""
         numbers = {
             folder: -(-sum(item.size for item in items) // self._target_size)
             for folder, items in small.items()
@@ -275,11 +254,11 @@ class _Writing:
         return read_named(reader, [pattern(hadoop(url)) for url in urls])
 
     def _within(self, part: str, folder: str) -> str:
-        """Give a place in the statement's folder, with the folders of the partition again."""
+        """Return a path in the statement's folder, with the same partition folders."""
         inner = folder.removeprefix(self._staging.folder).strip("/")
         return "/".join(name for name in (self._staging.folder, part, inner) if name)
 
-    # Reading back what Spark wrote
+    # Footers of what Spark wrote
 
     def _footers(self, folder: str) -> list[_Written]:
         store = self._target.store
@@ -321,18 +300,18 @@ class _Writing:
         for item, folder in zip(self._partitioned, folders, strict=True):
             text = folder.partition("=")[2]
             if "?" in text:  # Spark writes one as %3F: this stands for what Java could not spell
-                raise UnavailableError(
+                raise errors.UnavailableError(
                     f"Java cannot name a folder for a value of {item.name!r}: it got {folder!r}.",
                     remedy="Start Spark where the locale is one of UTF-8, such as LC_ALL=C.UTF-8.",
                 )
-            told = None if text == NULL_FOLDER else locations.decode(text)
-            if told is None:
+            decoded = None if text == NULL_FOLDER else locations.decode(text)
+            if decoded is None:
                 values[physical_name(item)] = None
                 continue
             read = (
-                bytes.fromhex(told)
-                if item.type == BINARY
-                else parse_partition_value(told, item.type)
+                bytes.fromhex(decoded)
+                if item.type == delta.BINARY
+                else parse_partition_value(decoded, item.type)
             )
             values[physical_name(item)] = format_partition_value(read, item.type)
         return values
@@ -358,14 +337,16 @@ def _target_size(properties: Mapping[str, str]) -> int:
     match = re.fullmatch(r"\s*(\d+)\s*(b|kb?|mb?|gb?|tb?)?\s*", text, re.IGNORECASE)
     size = 0 if match is None else int(match[1]) * _UNITS[(match[2] or "b")[0].lower()]
     if size <= 0:
-        raise InvalidArgumentError(f"delta.targetFileSize is {text!r}, not a size like 128mb.")
+        raise errors.InvalidArgumentError(
+            f"delta.targetFileSize is {text!r}, not a size like 128mb."
+        )
     return size
 
 
 _UNITS: Final = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
-def _folder_names(schema: StructType, partitioned: Sequence[StructField]) -> list[str]:
+def _folder_names(schema: delta.StructType, partitioned: Sequence[delta.StructField]) -> list[str]:
     """Choose the columns by which Spark makes folders, apart from all that are in files."""
     stored = {fold(physical_name(item)) for item in schema.fields if item not in partitioned}
     if any(fold(item.name) in stored for item in partitioned):  # after a change of names
@@ -373,36 +354,39 @@ def _folder_names(schema: StructType, partitioned: Sequence[StructField]) -> lis
     return [item.name for item in partitioned]
 
 
-def _partition_column(column: Column, item: StructField, folder: str) -> Column:
-    """Write partition values as texts, whatever the session's time zone."""
+def _partition_column(column: Column, item: delta.StructField, folder: str) -> Column:
+    """Convert partition values to text, independent of the session's time zone."""
     text = _partition_text(column, item.type)
     guarded = F.when(
         text == NULL_FOLDER,
         F.raise_error(refusal(F.lit(f"{NULL_FOLDER!r} cannot be a partition value"))),
     )
-    if item.type == TIMESTAMP:  # intervals overflow to NULL outside ANSI mode
-        said = f"A value of column {item.name!r} is out of range for a partition value"
+    if item.type == delta.TIMESTAMP:  # intervals overflow to NULL outside ANSI mode
+        message = f"A value of column {item.name!r} is out of range for a partition value"
         lost = column.isNotNull() & text.isNull()
-        guarded = guarded.when(lost, F.raise_error(refusal(F.lit(said))))
-    if item.type in (STRING, BINARY):  # of a disk; what is written of other types is short
+        guarded = guarded.when(lost, F.raise_error(refusal(F.lit(message))))
+    if item.type in (
+        delta.STRING,
+        delta.BINARY,
+    ):  # of a disk; what is written of other types is short
         length = F.octet_length(text) + 2 * F.length(F.regexp_replace(text, _UNESCAPED, ""))
         room = _LONGEST_FOLDER - len(f"{folder}=".encode())
         long = (3 * F.octet_length(text) > room) & (length > room)
-        said = f"A value of column {item.name!r} is too long for the name of a folder"
-        guarded = guarded.when(long, F.raise_error(refusal(F.lit(said))))
+        message = f"A value of column {item.name!r} is too long for the name of a folder"
+        guarded = guarded.when(long, F.raise_error(refusal(F.lit(message))))
     if not item.nullable:  # the empty text reads as null
-        said = f"Column {item.name!r} may not be null, and as a partition value '' is"
-        guarded = guarded.when(text == "", F.raise_error(refusal(F.lit(said))))
+        message = f"Column {item.name!r} may not be null, and as a partition value '' is"
+        guarded = guarded.when(text == "", F.raise_error(refusal(F.lit(message))))
     return guarded.otherwise(text)
 
 
-def _partition_text(column: Column, data_type: DataType) -> Column:
+def _partition_text(column: Column, data_type: delta.DataType) -> Column:
     match data_type:
-        case Primitive("string"):
+        case delta.Primitive("string"):
             return column
-        case Primitive("binary"):
+        case delta.Primitive("binary"):
             return F.hex(column)
-        case Primitive("timestamp"):
+        case delta.Primitive("timestamp"):
             seconds = F.unix_micros(column).cast("decimal(24,0)") / F.lit(1_000_000)
             since = F.make_dt_interval(secs=seconds.cast("decimal(18,6)"))
             return (F.expr(_EPOCH) + since).cast("string")

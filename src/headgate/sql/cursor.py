@@ -1,8 +1,4 @@
-"""A cursor over the tokens of a statement.
-
-It reads names, strings, numbers, lists and types. Of an expression it only finds the end, since
-Spark evaluates it.
-"""
+"""A cursor over the tokens of a statement; of an expression it only finds the end."""
 
 from __future__ import annotations
 
@@ -14,17 +10,9 @@ from headgate.protocol.expressions.lexer import Token, TokenKind, unquote
 from headgate.protocol.expressions.schema_text import take_type
 from headgate.protocol.expressions.token_reader import TokenReader
 from headgate.protocol.schema.types import DataType
+from headgate.sql import statements
 from headgate.sql.keywords import AWAITING, BEFORE_BY, BEFORE_MORE, CLAUSES, NOT_AN_ALIAS
 from headgate.sql.positions import refused
-from headgate.sql.statements import (
-    AsOf,
-    Name,
-    Path,
-    Piece,
-    TableReference,
-    TimestampAsOf,
-    VersionAsOf,
-)
 
 Item = TypeVar("Item")
 
@@ -54,16 +42,12 @@ class Cursor(TokenReader):
             if not self.took(key):
                 raise self.unexpected(f"`{key}`")
 
-    def expect_end(self) -> None:
-        if not self.is_at_end:
-            raise self.unexpected("the end of the statement")
-
     def identifier(self, what: str = "a name") -> str:
         if not self.peek().is_name:
             raise self.unexpected(what)
         return self.take().name
 
-    def name(self, what: str = "a name") -> Name:
+    def name(self, what: str = "a name") -> statements.Name:
         """Take a name of one or more parts."""
         first = self.peek()
         if self.sees("IDENTIFIER", "("):
@@ -80,14 +64,14 @@ class Cursor(TokenReader):
             )
         if self.sees("-") and self.peek().start == end:
             raise self.refused("`-` cannot be part of a plain name", "Put it in backquotes.")
-        return Name(tuple(parts), self.piece(first.start, end))
+        return statements.Name(tuple(parts), self.piece(first.start, end))
 
-    def table_reference(self, what: str = "a table") -> TableReference:
+    def table_reference(self, what: str = "a table") -> statements.TableReference:
         """Take the name of a table that is read, perhaps with AS OF."""
         name, as_of = self.name(what), self.as_of()
-        return TableReference(name, as_of, self.piece(name.piece.start, self.end))
+        return statements.TableReference(name, as_of, self.piece(name.piece.start, self.end))
 
-    def path(self) -> Path:
+    def path(self) -> statements.Path:
         """Take a column, or a field inside one."""
         return self.name("a column").parts
 
@@ -120,7 +104,7 @@ class Cursor(TokenReader):
         """Take items separated by commas, with or without parentheses around them."""
         return self.listed(item) if self.sees("(") else self.several(item)
 
-    def as_of(self) -> AsOf | None:
+    def as_of(self) -> statements.AsOf | None:
         """Take VERSION AS OF, TIMESTAMP AS OF, with or without FOR."""
         ahead = 1 if self.sees("FOR") else 0
         word = self.peek(ahead)
@@ -133,13 +117,13 @@ class Cursor(TokenReader):
             return None
         self._next += ahead + 3
         if word.key in ("TIMESTAMP", "SYSTEM_TIME"):
-            return TimestampAsOf(self.expression(*NOT_AN_ALIAS, is_operand=True))
+            return statements.TimestampAsOf(self.expression(*NOT_AN_ALIAS, is_operand=True))
         if self.peek().kind is TokenKind.STRING:
             token = self.take()
             if not unquote(token.text).isdecimal():
                 raise refused(self.text, token.start, "a version is a whole number")
-            return VersionAsOf(int(unquote(token.text)))
-        return VersionAsOf(self.integer())
+            return statements.VersionAsOf(int(unquote(token.text)))
+        return statements.VersionAsOf(self.integer())
 
     def alias(self, *, may_be_clause: bool = True) -> str | None:
         """Take the alias of a table, if there is one.
@@ -187,7 +171,7 @@ class Cursor(TokenReader):
 
     # Expressions
 
-    def expression(self, *stops: str, is_operand: bool = False) -> Piece:
+    def expression(self, *stops: str, is_operand: bool = False) -> statements.Piece:
         """Take an expression: up to a comma, a closing bracket, one of the words, or the end.
 
         A stop counts only where an operand has ended, so columns may be named like keywords. With
@@ -199,7 +183,7 @@ class Cursor(TokenReader):
             raise self.unexpected("an expression")
         return self.piece(start, self.end)
 
-    def condition(self, *stops: str) -> Piece:
+    def condition(self, *stops: str) -> statements.Piece:
         """Take a condition: an expression that a comma may not follow."""
         found = self.expression(*stops)
         if self.sees(","):
@@ -291,10 +275,10 @@ class Cursor(TokenReader):
         """The offset after the token that was taken last."""
         return 0 if self.last is None else self.last.end
 
-    def piece(self, start: int, end: int) -> Piece:
-        return Piece(self.text[start:end], start)
+    def piece(self, start: int, end: int) -> statements.Piece:
+        return statements.Piece(self.text[start:end], start)
 
-    def rest(self, what: str = "a query") -> Piece:
+    def rest(self, what: str = "a query") -> statements.Piece:
         """Take everything that is left."""
         if self.is_at_end:
             raise self.unexpected(what)
@@ -315,6 +299,9 @@ class Cursor(TokenReader):
 
     def refused(self, why: str, remedy: str | None = None) -> SyntaxRefusedError:
         return refused(self.text, self.peek().start, why, remedy)
+
+    def unsupported(self, what: str, remedy: str) -> SyntaxRefusedError:
+        return self.refused(f"{what} is not supported", remedy)
 
     def unexpected(self, wanted: str) -> SyntaxRefusedError:
         token = self.peek()

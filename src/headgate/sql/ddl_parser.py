@@ -112,8 +112,8 @@ def alter(cursor: Cursor, whole: Piece) -> statements.Statement:
     if cursor.took("CATALOG"):
         return statements.RenameCatalog(whole, *_renaming(cursor, "a catalog"))
     if not cursor.took("TABLE"):
-        raise cursor.refused(
-            f"ALTER {cursor.peek().key or 'nothing'} is not supported",
+        raise cursor.unsupported(
+            f"ALTER {cursor.peek().key or 'nothing'}",
             "Tables can be altered; schemas and catalogs can be renamed.",
         )
     name = cursor.name("a table")
@@ -206,8 +206,7 @@ def _check(cursor: Cursor) -> statements.CheckClause:
     name = cursor.identifier("the name of the constraint")
     if not cursor.sees("CHECK"):
         raise cursor.refused(
-            f"{cursor.peek().key or 'nothing'} constraints are not supported",
-            "Use CHECK (…).",
+            f"{cursor.peek().key or 'nothing'} constraints are not supported", "Use CHECK (…)."
         )
     cursor.take()
     cursor.expect("(")
@@ -269,7 +268,7 @@ _REFUSED_CLAUSES = {
 def _unknown_clause(cursor: Cursor) -> SyntaxRefusedError:
     key = cursor.peek().key
     if cursor.peek().kind is TokenKind.WORD and key in _REFUSED_CLAUSES:
-        return cursor.refused(f"{key} is not supported", _REFUSED_CLAUSES[key])
+        return cursor.unsupported(key, _REFUSED_CLAUSES[key])
     return cursor.unexpected("a clause of CREATE TABLE, or AS and a query")
 
 
@@ -313,9 +312,7 @@ def _change(cursor: Cursor) -> statements.TableChange:
     verb = cursor.took_any("ADD", "RENAME", "SET", "UNSET", "DROP", "ALTER", "CHANGE")
     if not verb:
         if cursor.sees("REPLACE", "COLUMNS"):
-            raise cursor.refused(
-                "REPLACE COLUMNS is not supported", "Use ADD, DROP and ALTER COLUMN."
-            )
+            raise cursor.unsupported("REPLACE COLUMNS", "Use ADD, DROP and ALTER COLUMN.")
         raise cursor.unexpected("ADD, ALTER, DROP, RENAME, SET or UNSET")
     match verb:
         case "ADD":
@@ -329,9 +326,8 @@ def _change(cursor: Cursor) -> statements.TableChange:
             return statements.RenameColumn(column, cursor.identifier("a column"))
         case "SET":
             if not cursor.sees("TBLPROPERTIES"):
-                raise cursor.refused(
-                    f"SET {cursor.peek().key or 'nothing'} is not supported",
-                    "Use SET TBLPROPERTIES.",
+                raise cursor.unsupported(
+                    f"SET {cursor.peek().key or 'nothing'}", "Use SET TBLPROPERTIES."
                 )
             cursor.take()
             return statements.SetTableProperties(_properties(cursor))
@@ -345,7 +341,10 @@ def _change(cursor: Cursor) -> statements.TableChange:
             return _drop(cursor)
         case _:
             cursor.took("COLUMN")
-            return statements.AlterColumns(tuple(cursor.several(lambda: _alter_column(cursor))))
+            changes = cursor.several(
+                lambda: statements.AlterColumn(cursor.path(), _column_change(cursor))
+            )
+            return statements.AlterColumns(tuple(changes))
 
 
 def _add(cursor: Cursor) -> statements.TableChange:
@@ -376,10 +375,6 @@ def _drop(cursor: Cursor) -> statements.TableChange:
         raise cursor.unexpected("COLUMN, COLUMNS or CONSTRAINT")
     if_exists = cursor.took("IF", "EXISTS")
     return statements.DropColumns(tuple(cursor.listed_or_several(cursor.path)), if_exists)
-
-
-def _alter_column(cursor: Cursor) -> statements.AlterColumn:
-    return statements.AlterColumn(cursor.path(), _column_change(cursor))
 
 
 def _column_change(cursor: Cursor) -> statements.ColumnChange:

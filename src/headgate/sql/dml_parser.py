@@ -4,32 +4,12 @@ from __future__ import annotations
 
 from headgate.protocol.expressions.lexer import TokenKind
 from headgate.protocol.expressions.parser import QUERY_STARTS
+from headgate.sql import statements
 from headgate.sql.cursor import Cursor
 from headgate.sql.positions import refused
-from headgate.sql.statements import (
-    Assignment,
-    Delete,
-    Insert,
-    Into,
-    MergeCase,
-    MergeClause,
-    MergeDelete,
-    MergeInsert,
-    MergeInsertAll,
-    MergeInto,
-    MergeUpdate,
-    MergeUpdateAll,
-    Overwrite,
-    PartitionValue,
-    Piece,
-    ReplaceWhere,
-    TableReference,
-    Update,
-    Values,
-)
 
 
-def insert(cursor: Cursor, whole: Piece) -> Insert:
+def insert(cursor: Cursor, whole: statements.Piece) -> statements.Insert:
     """Parse an INSERT."""
     cursor.expect("INSERT")
     evolves_schema = cursor.took("WITH", "SCHEMA", "EVOLUTION")
@@ -37,39 +17,32 @@ def insert(cursor: Cursor, whole: Piece) -> Insert:
     if not overwrites:
         cursor.expect("INTO")
     if cursor.sees("DIRECTORY") or cursor.sees("LOCAL", "DIRECTORY"):
-        raise cursor.refused("INSERT OVERWRITE DIRECTORY is not supported", "Use df.write.")
+        raise cursor.unsupported("INSERT OVERWRITE DIRECTORY", "Use df.write.")
     cursor.took_before_name("TABLE")
     target = cursor.name("a table")
     evolves_schema |= cursor.took("WITH", "SCHEMA", "EVOLUTION")
     partition = _partition(cursor)
     if cursor.sees("IF", "NOT", "EXISTS"):
-        raise cursor.refused(
-            "INSERT … IF NOT EXISTS is not supported", "Check first if the partition has rows."
-        )
+        raise cursor.unsupported("INSERT … IF NOT EXISTS", "Check first if the partition has rows.")
     by_name = cursor.took("BY", "NAME")
     columns: tuple[str, ...] = ()
     if not by_name and cursor.sees("(") and not _begins_query(cursor):
         columns = tuple(cursor.listed(lambda: cursor.identifier("a column")))
         by_name = cursor.took("BY", "NAME")
-    mode: Into | Overwrite | ReplaceWhere = Overwrite() if overwrites else Into()
+    mode: statements.Into | statements.Overwrite | statements.ReplaceWhere = (
+        statements.Overwrite() if overwrites else statements.Into()
+    )
     if cursor.sees("REPLACE"):
         if overwrites or partition or columns or by_name:
             raise cursor.unexpected("a query or VALUES")
         mode = _replace(cursor)
         by_name = cursor.took("BY", "NAME")
-    return Insert(
-        whole,
-        target,
-        mode,
-        _source(cursor),
-        columns,
-        by_name,
-        partition,
-        evolves_schema,
+    return statements.Insert(
+        whole, target, mode, _source(cursor), columns, by_name, partition, evolves_schema
     )
 
 
-def update(cursor: Cursor, whole: Piece) -> Update:
+def update(cursor: Cursor, whole: statements.Piece) -> statements.Update:
     """Parse an UPDATE."""
     cursor.expect("UPDATE")
     target = cursor.name("a table")
@@ -77,28 +50,28 @@ def update(cursor: Cursor, whole: Piece) -> Update:
     cursor.expect("SET")
     assignments = tuple(cursor.several(lambda: _assignment(cursor, "WHERE")))
     condition = cursor.condition() if cursor.took("WHERE") else None
-    return Update(whole, target, alias, assignments, condition)
+    return statements.Update(whole, target, alias, assignments, condition)
 
 
-def delete(cursor: Cursor, whole: Piece) -> Delete:
+def delete(cursor: Cursor, whole: statements.Piece) -> statements.Delete:
     """Parse a DELETE."""
     cursor.expect("DELETE", "FROM")
     target = cursor.name("a table")
     alias = cursor.alias(may_be_clause=False)
     condition = cursor.condition() if cursor.took("WHERE") else None
-    return Delete(whole, target, alias, condition)
+    return statements.Delete(whole, target, alias, condition)
 
 
-def truncate(cursor: Cursor, whole: Piece) -> Delete:
+def truncate(cursor: Cursor, whole: statements.Piece) -> statements.Delete:
     """Parse TRUNCATE TABLE: a DELETE of every row."""
     cursor.expect("TRUNCATE", "TABLE")
     target = cursor.name("a table")
     if cursor.sees("PARTITION"):
-        raise cursor.refused("TRUNCATE of a partition is not supported", "Use DELETE FROM … WHERE.")
-    return Delete(whole, target, None, None)
+        raise cursor.unsupported("TRUNCATE of a partition", "Use DELETE FROM … WHERE.")
+    return statements.Delete(whole, target, None, None)
 
 
-def merge(cursor: Cursor, whole: Piece) -> MergeInto:
+def merge(cursor: Cursor, whole: statements.Piece) -> statements.MergeInto:
     """Parse a MERGE."""
     cursor.expect("MERGE")
     evolves_schema = cursor.took("WITH", "SCHEMA", "EVOLUTION")
@@ -106,7 +79,7 @@ def merge(cursor: Cursor, whole: Piece) -> MergeInto:
     target = cursor.name("a table")
     target_alias = cursor.alias(may_be_clause=False)
     cursor.expect("USING")
-    source: TableReference | Piece
+    source: statements.TableReference | statements.Piece
     if cursor.sees("("):
         start = cursor.peek().end
         cursor.skip_group()
@@ -116,7 +89,7 @@ def merge(cursor: Cursor, whole: Piece) -> MergeInto:
     source_alias = cursor.alias(may_be_clause=False)
     cursor.expect("ON")
     on = cursor.condition("WHEN")
-    clauses: list[MergeClause] = []
+    clauses: list[statements.MergeClause] = []
     while cursor.sees("WHEN"):
         start = cursor.peek().start
         clause = _clause(cursor)
@@ -125,35 +98,34 @@ def merge(cursor: Cursor, whole: Piece) -> MergeInto:
             raise refused(
                 cursor.text,
                 start,
-                f"the WHEN {clause.when.value} before this one takes every row",
+                f"the WHEN {clause.when.value.upper()} before this one takes every row",
                 "Give it a condition, or put it last of its kind.",
             )
         clauses.append(clause)
     if not clauses:
         raise cursor.unexpected("`WHEN`")
-    return MergeInto(
+    return statements.MergeInto(
         whole, target, target_alias, source, source_alias, on, tuple(clauses), evolves_schema
     )
 
 
-def _replace(cursor: Cursor) -> ReplaceWhere:
+def _replace(cursor: Cursor) -> statements.ReplaceWhere:
     cursor.expect("REPLACE")
     if cursor.sees_any("ON", "USING"):
-        raise cursor.refused(
-            f"INSERT … REPLACE {cursor.peek().key} is not supported",
-            "Use REPLACE WHERE, or MERGE.",
+        raise cursor.unsupported(
+            f"INSERT … REPLACE {cursor.peek().key}", "Use REPLACE WHERE, or MERGE."
         )
     cursor.expect("WHERE")
-    return ReplaceWhere(cursor.condition(*QUERY_STARTS, "BY"))
+    return statements.ReplaceWhere(cursor.condition(*QUERY_STARTS, "BY"))
 
 
-def _partition(cursor: Cursor) -> tuple[PartitionValue, ...]:
+def _partition(cursor: Cursor) -> tuple[statements.PartitionValue, ...]:
     if not cursor.took("PARTITION"):
         return ()
 
-    def value() -> PartitionValue:
+    def value() -> statements.PartitionValue:
         column = cursor.identifier("a partition column")
-        return PartitionValue(column, cursor.expression() if cursor.took("=") else None)
+        return statements.PartitionValue(column, cursor.expression() if cursor.took("=") else None)
 
     return tuple(cursor.listed(value))
 
@@ -166,7 +138,7 @@ def _begins_query(cursor: Cursor) -> bool:
     return cursor.peek(ahead).is_key(*QUERY_STARTS) and not cursor.peek(ahead + 1).is_key(",", ")")
 
 
-def _source(cursor: Cursor) -> Values | Piece:
+def _source(cursor: Cursor) -> statements.Values | statements.Piece:
     mark = cursor.mark()
     if word := cursor.took_any("VALUES", "VALUE"):
         if cursor.is_at_end:
@@ -181,10 +153,10 @@ def _source(cursor: Cursor) -> Values | Piece:
     return cursor.rest()
 
 
-def _values(cursor: Cursor) -> Values | None:
+def _values(cursor: Cursor) -> statements.Values | None:
     """Parse rows; None if more than rows follow, so that it is a query."""
     start = cursor.peek().start
-    rows: list[tuple[Piece, ...]] = []
+    rows: list[tuple[statements.Piece, ...]] = []
     while True:
         if cursor.sees("("):
             rows.append(tuple(cursor.listed(cursor.expression)))
@@ -195,48 +167,53 @@ def _values(cursor: Cursor) -> Values | None:
         else:
             return None  # perhaps a struct, which Spark expands to a row
         if cursor.is_at_end:
-            return Values(cursor.piece(start, cursor.end), tuple(rows))
+            return statements.Values(cursor.piece(start, cursor.end), tuple(rows))
         if not cursor.took(","):
             return None
 
 
-def _assignment(cursor: Cursor, *stops: str) -> Assignment:
+def _assignment(cursor: Cursor, *stops: str) -> statements.Assignment:
     column = cursor.name("a column")
     if not cursor.took_any("=", "=="):
         raise cursor.unexpected("`=`")
-    return Assignment(column, cursor.expression(*stops))
+    return statements.Assignment(column, cursor.expression(*stops))
 
 
-def _clause(cursor: Cursor) -> MergeClause:
+def _clause(cursor: Cursor) -> statements.MergeClause:
     cursor.expect("WHEN")
     is_not = cursor.took("NOT") or cursor.took("!")
     cursor.expect("MATCHED")
-    when = MergeCase.NOT_MATCHED if is_not else MergeCase.MATCHED
+    when = statements.When.NOT_MATCHED if is_not else statements.When.MATCHED
     if is_not and cursor.took("BY"):
         by = cursor.took_any("SOURCE", "TARGET")
         if not by:
             raise cursor.unexpected("`SOURCE` or `TARGET`")
-        when = MergeCase.NOT_MATCHED_BY_SOURCE if by == "SOURCE" else MergeCase.NOT_MATCHED
+        when = (
+            statements.When.NOT_MATCHED_BY_SOURCE if by == "SOURCE" else statements.When.NOT_MATCHED
+        )
     condition = cursor.condition("THEN") if cursor.took("AND") else None
     cursor.expect("THEN")
-    if when is MergeCase.NOT_MATCHED:
-        return MergeClause(when, condition, _merge_insert(cursor))
+    if when is statements.When.NOT_MATCHED:
+        return statements.MergeClause(when, condition, statements.Do.INSERT, *_merge_insert(cursor))
     if cursor.took("DELETE"):
-        return MergeClause(when, condition, MergeDelete())
+        return statements.MergeClause(when, condition, statements.Do.DELETE)
     if not cursor.took("UPDATE"):
         raise cursor.unexpected("`UPDATE` or `DELETE`")
     cursor.expect("SET")
-    if when is MergeCase.MATCHED and cursor.took("*"):
-        return MergeClause(when, condition, MergeUpdateAll())
-    assignments = tuple(cursor.several(lambda: _assignment(cursor, "WHEN")))
-    return MergeClause(when, condition, MergeUpdate(assignments))
+    if when is statements.When.MATCHED and cursor.took("*"):
+        return statements.MergeClause(when, condition, statements.Do.UPDATE)
+    given = cursor.several(lambda: _assignment(cursor, "WHEN"))
+    columns, values = tuple(a.column for a in given), tuple(a.value for a in given)
+    return statements.MergeClause(when, condition, statements.Do.UPDATE, columns, values)
 
 
-def _merge_insert(cursor: Cursor) -> MergeInsert | MergeInsertAll:
+def _merge_insert(
+    cursor: Cursor,
+) -> tuple[tuple[statements.Name, ...], tuple[statements.Piece, ...] | None]:
     if not cursor.took("INSERT"):
         raise cursor.unexpected("`INSERT`")
     if cursor.took("*"):
-        return MergeInsertAll()
+        return (), None
     columns = tuple(cursor.listed(lambda: cursor.name("a column"))) if cursor.sees("(") else ()
     if not cursor.took_any("VALUES", "VALUE"):
         raise cursor.unexpected("`VALUES`")
@@ -246,13 +223,13 @@ def _merge_insert(cursor: Cursor) -> MergeInsert | MergeInsertAll:
         raise refused(
             cursor.text, place, f"{len(columns)} columns are named, {len(values)} values are given"
         )
-    return MergeInsert(columns, values)
+    return columns, values
 
 
-def _inner(cursor: Cursor, start: int, end: int) -> Piece:
+def _inner(cursor: Cursor, start: int, end: int) -> statements.Piece:
     """Take the text between two parentheses."""
     inner = cursor.text[start:end]
     stripped = inner.strip()
     if not stripped:
         raise refused(cursor.text, end, "a query was expected, not nothing")
-    return Piece(stripped, start + inner.index(stripped))
+    return statements.Piece(stripped, start + inner.index(stripped))

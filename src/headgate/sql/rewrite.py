@@ -177,11 +177,9 @@ class _Scope:
 
 
 def _labels(stand_ins: Sequence[StandIn]) -> list[str]:
-    """Return the label of each table in its block.
-
-    Two tables of one block may share the last part of their names; then the full name is the label,
-    since the qualifiers of their columns must stay apart.
-    """
+    """Return the label of each table in its block."""
+    # Two tables of one block may share the last part of their names; then the full name is the
+    # label, since the qualifiers of their columns must stay apart.
 
     def shared(stand_in: StandIn) -> tuple[Piece, str]:
         return stand_in.reference.block, fold(stand_in.reference.label)

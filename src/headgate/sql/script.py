@@ -1,7 +1,4 @@
-"""Split a script into statements, and parse each of them.
-
-Some statements, such as BEGIN, END TXN and UNDROP, are unknown to Spark.
-"""
+"""Split a script into statements, some of them unknown to Spark, and parse each of them."""
 
 from __future__ import annotations
 
@@ -13,14 +10,7 @@ from headgate.sql import ddl_parser, describe_parser, dml_parser
 from headgate.sql.cursor import Cursor
 from headgate.sql.keywords import SCHEMA
 from headgate.sql.positions import refused, tokenize
-from headgate.sql.statements import (
-    Creation,
-    Foreign,
-    Piece,
-    Query,
-    Statement,
-    Unsupported,
-)
+from headgate.sql.statements import Creation, Foreign, Piece, Query, Statement, Unsupported
 
 
 def split(text: str) -> tuple[Piece, ...]:
@@ -82,9 +72,10 @@ def _statement(text: str, group: Sequence[Token]) -> Statement:
         remedy = _REMEDIES.get(first.key)
         if remedy is None:
             raise cursor.refused(f"`{first.text[:40]}` does not begin a supported statement")
-        raise cursor.refused(f"{first.key} is not supported", remedy)
+        raise cursor.unsupported(first.key, remedy)
     statement = read(cursor, whole)
-    cursor.expect_end()
+    if not cursor.is_at_end:
+        raise cursor.unexpected("the end of the statement")
     return statement
 
 
@@ -101,8 +92,8 @@ def _query(cursor: Cursor, whole: Piece) -> Query:
         elif starts_with_from and (
             cursor.sees("INSERT", "INTO") or cursor.sees("INSERT", "OVERWRITE")
         ):
-            raise cursor.refused(
-                "one FROM with several INSERTs is not supported",
+            raise cursor.unsupported(
+                "one FROM with several INSERTs",
                 "Write each INSERT as a statement of its own, in a transaction.",
             )
         else:
@@ -118,9 +109,8 @@ def _refuse_write_after_with(cursor: Cursor) -> None:
             continue
         cursor.skip_group()
         if cursor.sees_any("INSERT", "UPDATE", "DELETE", "MERGE"):
-            raise cursor.refused(
-                f"WITH before {cursor.peek().key} is not supported",
-                "Put the WITH into the query itself.",
+            raise cursor.unsupported(
+                f"WITH before {cursor.peek().key}", "Put the WITH into the query itself."
             )
 
 
@@ -202,8 +192,8 @@ def _create(cursor: Cursor, whole: Piece) -> Statement:
     if cursor.sees("VIEW"):
         raise cursor.refused("only temporary views are supported", "Write CREATE TEMPORARY VIEW.")
     if cursor.sees("EXTERNAL", "TABLE"):
-        raise cursor.refused(
-            "CREATE EXTERNAL TABLE is not supported",
+        raise cursor.unsupported(
+            "CREATE EXTERNAL TABLE",
             "Leave EXTERNAL out, or name a table that exists with session.register_external().",
         )
     raise cursor.unexpected("TABLE, SCHEMA, or TEMPORARY VIEW")

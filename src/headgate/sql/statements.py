@@ -141,45 +141,30 @@ class Delete(_Statement, frozen=True):
     condition: Piece | None
 
 
-class MergeCase(enum.Enum):
+class When(enum.Enum):
     """The rows to which a clause of MERGE applies."""
 
-    MATCHED = "MATCHED"
-    NOT_MATCHED = "NOT MATCHED"
-    NOT_MATCHED_BY_SOURCE = "NOT MATCHED BY SOURCE"
+    MATCHED = "matched"
+    NOT_MATCHED = "not matched"
+    NOT_MATCHED_BY_SOURCE = "not matched by source"
 
 
-class MergeUpdate(msgspec.Struct, frozen=True):
-    """UPDATE SET a = …."""
+class Do(enum.Enum):
+    """What a clause of MERGE does with its rows."""
 
-    assignments: tuple[Assignment, ...]
-
-
-class MergeUpdateAll(msgspec.Struct, frozen=True):
-    """UPDATE SET *."""
-
-
-class MergeInsert(msgspec.Struct, frozen=True):
-    """INSERT (a, b) VALUES (…, …); without columns the values are for all, in order."""
-
-    columns: tuple[Name, ...]
-    values: tuple[Piece, ...]
-
-
-class MergeInsertAll(msgspec.Struct, frozen=True):
-    """INSERT *."""
-
-
-class MergeDelete(msgspec.Struct, frozen=True):
-    """DELETE."""
+    UPDATE = "update"
+    INSERT = "insert"
+    DELETE = "delete"
 
 
 class MergeClause(msgspec.Struct, frozen=True):
     """WHEN … [AND condition] THEN action."""
 
-    when: MergeCase
+    when: When
     condition: Piece | None
-    action: MergeUpdate | MergeUpdateAll | MergeInsert | MergeInsertAll | MergeDelete
+    do: Do
+    columns: tuple[Name, ...] = ()  # of an INSERT, none: the values are for all, in order
+    values: tuple[Piece, ...] | None = None  # None: DELETE, or `*`
 
 
 class MergeInto(_Statement, frozen=True):

@@ -18,21 +18,8 @@ import obstore
 from obstore import exceptions
 from obstore.store import from_url
 
-from headgate.errors import (
-    InvalidArgumentError,
-    NotFoundError,
-    PermissionDeniedError,
-    UnavailableError,
-)
-from headgate.storage.object_store import (
-    FlatStore,
-    ObjectMeta,
-    PutUnknownError,
-    check_folder,
-    check_path,
-    check_range,
-    missing,
-)
+from headgate import errors
+from headgate.storage import object_store
 
 if TYPE_CHECKING:  # obstore has these for the type checker only
     from obstore import ObjectMeta as Described
@@ -75,7 +62,7 @@ def has_credentials(scheme: str, environment: Mapping[str, str]) -> bool:
     return any(environment.get(name) for name in names)
 
 
-class CloudStore(FlatStore):
+class CloudStore(object_store.FlatStore):
     """The objects of one bucket.
 
     A retried conditional put whose first answer was lost would find its own object and report a
@@ -99,7 +86,7 @@ class CloudStore(FlatStore):
                 for how in (_PATIENT, _ONCE)
             )
         except (exceptions.BaseError, ValueError) as error:
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 f"{url} cannot be opened: {str(error).splitlines()[0]}.",
                 remedy="Set the account and the credentials in the environment: see "
                 "docs/operating.md, Object stores.",
@@ -108,30 +95,30 @@ class CloudStore(FlatStore):
 
     def get(self, path: str) -> bytes:
         with self._errors(path):
-            return obstore.get(self._client, check_path(path)).bytes().to_bytes()
+            return obstore.get(self._client, object_store.check_path(path)).bytes().to_bytes()
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        check_range(start, length)
+        object_store.check_range(start, length)
         found = self.head(path)  # buckets reject a range that begins at the end
         if found is None:
-            raise missing(self.url, path)
+            raise object_store.missing(self.url, path)
         length = min(length, found.size - start)
         if length <= 0:
             return b""
         with self._errors(path):
             return obstore.get_range(self._client, path, start=start, length=length).to_bytes()
 
-    def head(self, path: str) -> ObjectMeta | None:
+    def head(self, path: str) -> object_store.ObjectMeta | None:
         try:
             with self._errors(path):
-                return _meta(obstore.head(self._client, check_path(path)))
-        except NotFoundError:
+                return _meta(obstore.head(self._client, object_store.check_path(path)))
+        except errors.NotFoundError:
             return None
 
     def list(
         self, prefix: str, start_after: str | None = None, recursive: bool = False
-    ) -> Iterator[ObjectMeta]:
-        folder = check_folder(prefix)
+    ) -> Iterator[object_store.ObjectMeta]:
+        folder = object_store.check_folder(prefix)
         with self._errors(folder):
             found: Iterable[Sequence[Described]]
             if recursive or start_after is not None:
@@ -148,13 +135,13 @@ class CloudStore(FlatStore):
                         yield _meta(meta)
 
     def folders(self, prefix: str) -> Iterator[str]:
-        folder = check_folder(prefix)
+        folder = object_store.check_folder(prefix)
         with self._errors(folder):
             found = obstore.list_with_delimiter(self._client, folder or None)
         yield from (path.rstrip("/") for path in found["common_prefixes"])
 
     def put_if_absent(self, path: str, content: bytes) -> bool:
-        check_path(path)
+        object_store.check_path(path)
         for tried in range(_TRIES):
             try:
                 with self._errors(path, writing=True):
@@ -162,18 +149,18 @@ class CloudStore(FlatStore):
                 return True
             except exceptions.AlreadyExistsError:
                 return tried > 0 and self.get(path) == content
-            except PutUnknownError:
+            except object_store.PutUnknownError:
                 if tried == _TRIES - 1:
                     raise
         raise AssertionError("unreachable")
 
     def put(self, path: str, content: bytes) -> None:
         with self._errors(path, writing=True):
-            obstore.put(self._client, check_path(path), content, use_multipart=False)
+            obstore.put(self._client, object_store.check_path(path), content, use_multipart=False)
 
     def delete(self, path: str) -> None:
         with self._errors(path):
-            obstore.delete(self._client, check_path(path))
+            obstore.delete(self._client, object_store.check_path(path))
 
     @contextmanager
     def _errors(self, path: str, writing: bool = False) -> Iterator[None]:
@@ -181,13 +168,15 @@ class CloudStore(FlatStore):
         try:
             yield
         except FileNotFoundError as error:
-            raise missing(self.url, path) from error
+            raise object_store.missing(self.url, path) from error
         except ValueError as error:
-            raise InvalidArgumentError(f"{path!r} is not a valid path in {self.url}.") from error
+            raise errors.InvalidArgumentError(
+                f"{path!r} is not a valid path in {self.url}."
+            ) from error
         except exceptions.AlreadyExistsError:
             raise
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-            raise PermissionDeniedError(
+            raise errors.PermissionDeniedError(
                 f"{self.url} denies access to {path}.",
                 remedy="Check the credentials in the environment and what they permit; those of "
                 "the machine are used with HEADGATE_MACHINE_CREDENTIALS=1. See docs/operating.md, "
@@ -196,10 +185,12 @@ class CloudStore(FlatStore):
         except exceptions.BaseError as error:
             problem = f"{path} in {self.url}: {str(error).splitlines()[0]}."
             if writing:
-                raise PutUnknownError(f"The outcome of a put is unknown: {problem}") from error
-            raise UnavailableError(f"The bucket did not answer: {problem}") from error
+                raise object_store.PutUnknownError(
+                    f"The outcome of a put is unknown: {problem}"
+                ) from error
+            raise errors.UnavailableError(f"The bucket did not answer: {problem}") from error
 
 
-def _meta(described: Described) -> ObjectMeta:
+def _meta(described: Described) -> object_store.ObjectMeta:
     modified_ms = int(described["last_modified"].timestamp() * 1000)
-    return ObjectMeta(described["path"], described["size"], modified_ms)
+    return object_store.ObjectMeta(described["path"], described["size"], modified_ms)

@@ -139,10 +139,8 @@ class Disk:
 
 @contextmanager
 def _opened_parent(path: str) -> Iterator[tuple[int, str]]:
-    """Open the folder of an absolute path without following a link; yield it with the name.
-
-    Opens folder by folder, so that a link that replaces one meanwhile is not followed either.
-    """
+    """Open the folder of an absolute path without following a link; yield it with the name."""
+    # Opens folder by folder, so that a link that replaces one meanwhile is not followed either.
     *folders, name = path.split("/")[1:]
     fd = os.open("/", _FOLDER)
     try:

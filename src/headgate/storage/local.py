@@ -18,19 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from headgate.errors import InvalidArgumentError, PermissionDeniedError, UnavailableError
+from headgate.storage import object_store
 from headgate.storage.disk import Disk, Stat
-from headgate.storage.object_store import (
-    RESERVED,
-    ObjectMeta,
-    PutUnknownError,
-    check_batch,
-    check_folder,
-    check_path,
-    check_range,
-    encode,
-    missing,
-    upto_false,
-)
 
 _ABSENT: Final = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -57,7 +46,7 @@ class LocalStore:
 
     def __init__(self, root: str | Path, disk: Disk = _DISK) -> None:
         root = os.path.abspath(root)  # noqa: PTH100 - links are followed later, not in the URL
-        self.url = f"file://{encode(root)}"
+        self.url = f"file://{object_store.encode(root)}"
         self._disk = disk
         # Links above the store are the administrator's. The store's own folder is checked by each
         # call: it may become a link at any time, and nothing is deleted through that.
@@ -79,35 +68,35 @@ class LocalStore:
             return self._read(fd, 0, size)
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        check_range(start, length)
+        object_store.check_range(start, length)
         with self._reading(path) as (fd, size):
             return self._read(fd, start, max(0, min(length, size - start)))
 
-    def head(self, path: str) -> ObjectMeta | None:
+    def head(self, path: str) -> object_store.ObjectMeta | None:
         with self._errors(path):
             found = self._stat(self._locate(path))
-        return ObjectMeta(path, found.size, found.modified_ms) if found else None
+        return object_store.ObjectMeta(path, found.size, found.modified_ms) if found else None
 
     def list(
         self, prefix: str, start_after: str | None = None, recursive: bool = False
-    ) -> Iterator[ObjectMeta]:
-        for path, full in self._walk(check_folder(prefix), recursive):
+    ) -> Iterator[object_store.ObjectMeta]:
+        for path, full in self._walk(object_store.check_folder(prefix), recursive):
             if _is_temporary(full) or (start_after is not None and path <= start_after):
                 continue
             with self._errors(path), suppress(InvalidArgumentError):  # a link to outside
                 if found := self._stat(full):
-                    yield ObjectMeta(path, found.size, found.modified_ms)
+                    yield object_store.ObjectMeta(path, found.size, found.modified_ms)
 
     def folders(self, prefix: str) -> Iterator[str]:
-        for path, _, is_folder in self._entries(check_folder(prefix)):
+        for path, _, is_folder in self._entries(object_store.check_folder(prefix)):
             if is_folder:
                 yield path
 
     def put_if_absent(self, path: str, content: bytes) -> bool:
-        return self._put_new([(check_path(path), content)])[0]
+        return self._put_new([(object_store.check_path(path), content)])[0]
 
     def put_many_if_absent(self, items: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
-        check_batch(items)
+        object_store.check_batch(items)
         return self._put_new(items) if items else []
 
     def put(self, path: str, content: bytes) -> None:
@@ -121,7 +110,7 @@ class LocalStore:
             self._sync(folder)
 
     def delete(self, path: str) -> None:
-        full = self._own(check_path(path))
+        full = self._own(object_store.check_path(path))
         with self._errors(path, writing=True):
             try:
                 self._disk.unlink(full)
@@ -168,18 +157,15 @@ class LocalStore:
 
     def sweep(self, before_ms: int, prefix: str = "") -> int:
         swept = 0
-        for path, full in self._walk(check_folder(prefix), recursive=True):
-            with (
-                self._errors(path, writing=True),
-                suppress(FileNotFoundError, NotADirectoryError),
-            ):
+        for path, full in self._walk(object_store.check_folder(prefix), recursive=True):
+            with self._errors(path, writing=True), suppress(FileNotFoundError, NotADirectoryError):
                 if _is_temporary(full) and self._disk.stat(full).modified_ms < before_ms:
                     self._disk.unlink(self._own(path))
                     swept += 1
         return swept
 
     def remove_link(self, folder: str = "") -> bool:
-        full = self._own(check_folder(folder)).rstrip("/")
+        full = self._own(object_store.check_folder(folder)).rstrip("/")
         with self._errors(folder, writing=True):
             try:
                 if not self._disk.stat(full or "/").is_link:
@@ -218,7 +204,7 @@ class LocalStore:
     def _locate(self, path: str) -> str:
         """Return the absolute path of an object, with links among its folders followed."""
         at = self._real_root()
-        *folders, name = check_path(path).split("/")
+        *folders, name = object_store.check_path(path).split("/")
         for folder in folders:
             at = self._follow(f"{at}/{folder}")
         return f"{at}/{name}"
@@ -304,7 +290,7 @@ class LocalStore:
             try:
                 found = self._disk.stat_open(fd)
                 if not found.is_file:
-                    raise missing(self.url, path)
+                    raise object_store.missing(self.url, path)
                 yield fd, found.size
             finally:
                 self._disk.close(fd)
@@ -327,7 +313,9 @@ class LocalStore:
             folder = self._make_folder(_parent(self._locate(items[0][0])))
             targets = [f"{folder}/{path.rpartition('/')[2]}" for path, _ in items]
             with self._temporaries(folder, [content for _, content in items]) as temporaries:
-                won = upto_false(self._move_first(temporaries, target) for target in targets)
+                won = object_store.upto_false(
+                    self._move_first(temporaries, target) for target in targets
+                )
             # The process that put an existing file may not have synced it yet.
             self._sync(*(targets[place] for place, was_put in enumerate(won) if not was_put))
             self._sync(folder)
@@ -348,7 +336,7 @@ class LocalStore:
     @contextmanager
     def _temporaries(self, folder: str, contents: Sequence[bytes]) -> Iterator[deque[str]]:
         """Write and sync a temporary file for each content; delete those left at the end."""
-        own = f"{folder}/{RESERVED}{secrets.token_hex(8)}"
+        own = f"{folder}/{object_store.RESERVED}{secrets.token_hex(8)}"
         names = [f"{own}-{number}" for number in range(len(contents))]
         left = deque(names)
         try:
@@ -442,8 +430,8 @@ class LocalStore:
                 self._disk.fail(f"{which} could not be synced: {error.strerror}")
             raise
 
-    def _unknown(self, full: str) -> PutUnknownError:
-        return PutUnknownError(
+    def _unknown(self, full: str) -> object_store.PutUnknownError:
+        return object_store.PutUnknownError(
             f"It is not known whether {full} would survive a power loss.",
             remedy="Check the disk, restart this process, then send the same again.",
         )
@@ -457,7 +445,7 @@ class LocalStore:
             what = f"{path} in {self.url}: {error.strerror}."
             match error.errno:
                 case code if code in _ABSENT and not writing:
-                    raise missing(self.url, path) from error
+                    raise object_store.missing(self.url, path) from error
                 case code if code in _FULL:
                     raise UnavailableError(
                         f"The disk is full; nothing was put at {what}", remedy="Free some space."
@@ -478,7 +466,7 @@ def _parent(full: str) -> str:
 
 
 def _is_temporary(full: str) -> bool:
-    return full.rpartition("/")[2].startswith(RESERVED)
+    return full.rpartition("/")[2].startswith(object_store.RESERVED)
 
 
 def _is_text(name: str) -> bool:

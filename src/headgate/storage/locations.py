@@ -105,10 +105,7 @@ def decode(text: str) -> str:
 
 
 def shown(address: str) -> str:
-    """Return an address for messages, without any part of a password.
-
-    If it is uncertain what belongs to a password, only the scheme is kept.
-    """
+    """Return an address for messages without any password; only its scheme if that is uncertain."""
     scheme, separator, rest = address.partition("://")
     if not separator:
         return address

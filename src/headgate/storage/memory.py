@@ -5,17 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from headgate.storage.object_store import (
-    FlatStore,
-    ObjectMeta,
-    check_folder,
-    check_path,
-    check_range,
-    missing,
-)
+from headgate.storage import object_store
 
 
-class MemoryStore(FlatStore):
+class MemoryStore(object_store.FlatStore):
     """Objects in this process. Safe for many threads."""
 
     def __init__(self, url: str = "memory://store", now_ms: Callable[[], int] = lambda: 0) -> None:
@@ -25,47 +18,47 @@ class MemoryStore(FlatStore):
         self._objects: dict[str, tuple[bytes, int]] = {}
 
     def get(self, path: str) -> bytes:
-        found = self._objects.get(check_path(path))
+        found = self._objects.get(object_store.check_path(path))
         if found is None:
-            raise missing(self.url, path)
+            raise object_store.missing(self.url, path)
         return found[0]
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        check_range(start, length)
+        object_store.check_range(start, length)
         return self.get(path)[start : start + length]
 
-    def head(self, path: str) -> ObjectMeta | None:
-        found = self._objects.get(check_path(path))
-        return found and ObjectMeta(path, len(found[0]), found[1])
+    def head(self, path: str) -> object_store.ObjectMeta | None:
+        found = self._objects.get(object_store.check_path(path))
+        return found and object_store.ObjectMeta(path, len(found[0]), found[1])
 
     def list(
         self, prefix: str, start_after: str | None = None, recursive: bool = False
-    ) -> Iterator[ObjectMeta]:
+    ) -> Iterator[object_store.ObjectMeta]:
         for path, (content, modified_ms) in self._within(prefix):
             nested = "/" in path[len(prefix.removesuffix("/")) :].removeprefix("/")
             if (recursive or not nested) and (start_after is None or path > start_after):
-                yield ObjectMeta(path, len(content), modified_ms)
+                yield object_store.ObjectMeta(path, len(content), modified_ms)
 
     def folders(self, prefix: str) -> Iterator[str]:
-        depth = check_folder(prefix).count("/") + 1 if prefix.removesuffix("/") else 0
+        depth = object_store.check_folder(prefix).count("/") + 1 if prefix.removesuffix("/") else 0
         paths = (path.split("/") for path, _ in self._within(prefix))
         yield from sorted({"/".join(p[: depth + 1]) for p in paths if len(p) > depth + 1})
 
     def put_if_absent(self, path: str, content: bytes) -> bool:
         stored = (bytes(content), self._now_ms())
         with self._lock:
-            return self._objects.setdefault(check_path(path), stored) is stored
+            return self._objects.setdefault(object_store.check_path(path), stored) is stored
 
     def put(self, path: str, content: bytes) -> None:
         with self._lock:
-            self._objects[check_path(path)] = (bytes(content), self._now_ms())
+            self._objects[object_store.check_path(path)] = (bytes(content), self._now_ms())
 
     def delete(self, path: str) -> None:
         with self._lock:
-            self._objects.pop(check_path(path), None)
+            self._objects.pop(object_store.check_path(path), None)
 
     def _within(self, prefix: str) -> Sequence[tuple[str, tuple[bytes, int]]]:
-        folder = check_folder(prefix)
+        folder = object_store.check_folder(prefix)
         with self._lock:
             held = list(self._objects.items())
         return [item for item in held if not folder or item[0].startswith(folder + "/")]

@@ -38,36 +38,26 @@ class ObjectStore(Protocol):
     @property
     def url(self) -> str:
         """The location of the root, in the normal form of `headgate.storage.locations`."""
-        ...
 
     def get(self, path: str) -> bytes:
         """Read an object, or raise `NotFoundError`."""
-        ...
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Read `length` bytes from `start`, fewer if the object ends before that."""
-        ...
 
     def head(self, path: str) -> ObjectMeta | None:
         """Return size and time of an object; None if it does not exist."""
-        ...
 
     def list(
         self, prefix: str, start_after: str | None = None, recursive: bool = False
     ) -> Iterator[ObjectMeta]:
         """Yield the objects of a folder whose path sorts after `start_after`, in any order."""
-        ...
 
     def folders(self, prefix: str) -> Iterator[str]:
         """Yield the paths of the folders directly in a folder; some may be empty."""
-        ...
 
     def put_if_absent(self, path: str, content: bytes) -> bool:
-        """Put an object unless one exists; return False if one does.
-
-        Durable either way: the object that exists will exist after a power loss.
-        """
-        ...
+        """Put an object unless one exists; return False if one does. Durable either way."""
 
     def put_many_if_absent(self, items: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
         """Put objects of one folder in order, cheaper than one by one.
@@ -76,37 +66,30 @@ class ObjectStore(Protocol):
         an error some of the first objects may exist, each complete, never a later one without the
         earlier ones; the call may be repeated.
         """
-        ...
 
     def put(self, path: str, content: bytes) -> None:
         """Put an object, replacing an existing one: readers see the old or the new content."""
-        ...
 
     def delete(self, path: str) -> None:
         """Delete an object if it exists. Durable only after `sync`."""
-        ...
 
     def set_aside(self, path: str, target: str) -> bool:
         """Rename whatever is at a path to a free name in its folder; return False if nothing is.
 
         On a disk that includes a link, which is not followed, and a folder with its content.
         """
-        ...
 
     def sync(self, paths: Sequence[str]) -> None:
         """Make durable what other processes wrote or deleted at these paths."""
-        ...
 
     def sweep(self, before_ms: int, prefix: str = "") -> int:
         """Delete temporary files of crashed writers, older than a time; return their number."""
-        ...
 
     def remove_link(self, folder: str = "") -> bool:
         """Delete a link that is in the place of a folder, by default the root, but not its target.
 
         Returns False if it is not a link; only a disk has links.
         """
-        ...
 
     def remove_folders(self) -> None:
         """Delete empty folders once all objects are deleted: their names may reveal data.
@@ -114,11 +97,9 @@ class ObjectStore(Protocol):
         Temporary files of crashed writers and links are deleted too, but not the targets of links.
         A folder with anything else in it is kept.
         """
-        ...
 
     def local_path(self, path: str) -> str | None:
         """Return the path of the file on this machine that holds the object, if there is one."""
-        ...
 
 
 class PutUnknownError(HeadgateError):

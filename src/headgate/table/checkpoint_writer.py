@@ -19,30 +19,12 @@ import pyarrow.parquet as pq
 
 from headgate.errors import InvariantError, NotPublishedError, UnsupportedFeatureError
 from headgate.failpoints import fail_point
-from headgate.protocol import features
-from headgate.protocol.actions import (
-    CheckpointMetadata,
-    Metadata,
-    Protocol,
-    SidecarFile,
-    Version,
-    encode,
-    join,
-)
+from headgate.protocol import actions, features, paths
 from headgate.protocol.encoding import to_json
 from headgate.protocol.log.checksums import VersionChecksum
 from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.log.replay import TableState, tombstones_kept_ms
 from headgate.protocol.log.segment import CheckpointFiles
-from headgate.protocol.paths import (
-    LAST_CHECKPOINT,
-    SIDECARS,
-    Checkpoint,
-    Checksum,
-    ClassicCheckpoint,
-    PublishedCommit,
-    UuidCheckpoint,
-)
 from headgate.storage.object_store import ObjectStore
 from headgate.table.checkpoints import UnusableError, read_checkpoint
 from headgate.table.file_columns import (
@@ -142,7 +124,7 @@ _ROW_GROUP: Final = 128 * 1024
 _V2_FEATURE: Final = "v2Checkpoint"
 
 
-class Form(enum.Enum):
+class CheckpointForm(enum.Enum):
     """The layout of a checkpoint."""
 
     CLASSIC = "classic"  # one file
@@ -150,10 +132,14 @@ class Form(enum.Enum):
     V2_JSON = "v2-json"  # a JSON head, and sidecars
 
 
-def form_for(protocol: Protocol, metadata: Metadata) -> Form:
+def form_for(protocol: actions.Protocol, metadata: actions.Metadata) -> CheckpointForm:
     """Return the layout that the table's `delta.checkpointPolicy` asks for."""
     is_v2 = metadata.configuration.get("delta.checkpointPolicy") == "v2"
-    return Form.V2 if is_v2 and features.is_supported(protocol, _V2_FEATURE) else Form.CLASSIC
+    return (
+        CheckpointForm.V2
+        if is_v2 and features.is_supported(protocol, _V2_FEATURE)
+        else CheckpointForm.CLASSIC
+    )
 
 
 def write_checkpoint(
@@ -163,7 +149,7 @@ def write_checkpoint(
     table: str,
     now_ms: int,
     new_uuid: Callable[[], UUID],
-    form: Form | None = None,
+    form: CheckpointForm | None = None,
     files_per_sidecar: int = 250_000,
 ) -> KnownFile:
     """Write a checkpoint of a published version and the hint to it. Spec: CM-27.
@@ -171,7 +157,7 @@ def write_checkpoint(
     A crash in between leaves unused sidecars or a checkpoint without a hint: both are harmless. An
     existing checkpoint of the version that can be read is kept.
     """
-    if store.head(PublishedCommit(state.version).path) is None:
+    if store.head(paths.PublishedCommit(state.version).path) is None:
         raise NotPublishedError(table, state.version)
     assert state.protocol is not None
     assert state.metadata is not None
@@ -183,7 +169,9 @@ def write_checkpoint(
             remedy="Write it with a client that supports them.",
         )
     form = form or form_for(state.protocol, state.metadata)
-    if form is not Form.CLASSIC and not features.is_supported(state.protocol, _V2_FEATURE):
+    if form is not CheckpointForm.CLASSIC and not features.is_supported(
+        state.protocol, _V2_FEATURE
+    ):
         raise UnsupportedFeatureError(
             f"{table} does not support {_V2_FEATURE}.",
             remedy="Write a classic checkpoint, or set delta.checkpointPolicy=v2 first.",
@@ -191,21 +179,25 @@ def write_checkpoint(
     adds, removes = live_files(state, stats=True), _tombstones(state, now_ms)
     transactions, domains = state.transactions.merged(), state.domains
     few = [
-        encode(action)
+        actions.encode(action)
         for action in (state.protocol, state.metadata, *transactions.values(), *domains.values())
     ]
     fail_point("checkpoint.before_put")
-    if form is Form.CLASSIC:
-        head: Checkpoint = ClassicCheckpoint(state.version)
-        sidecars: list[SidecarFile] = []
+    if form is CheckpointForm.CLASSIC:
+        head: paths.Checkpoint = paths.ClassicCheckpoint(state.version)
+        sidecars: list[actions.SidecarFile] = []
         content = _parquet(_fitted(_CLASSIC, adds, removes), few, adds, removes)
     else:
         sidecars = _put_sidecars(store, adds, removes, files_per_sidecar, new_uuid, now_ms)
-        few = [encode(CheckpointMetadata(version=state.version)), *few, *map(encode, sidecars)]
-        head = UuidCheckpoint(
-            state.version, new_uuid(), "json" if form is Form.V2_JSON else "parquet"
+        few = [
+            actions.encode(actions.CheckpointMetadata(version=state.version)),
+            *few,
+            *map(actions.encode, sidecars),
+        ]
+        head = paths.UuidCheckpoint(
+            state.version, new_uuid(), "json" if form is CheckpointForm.V2_JSON else "parquet"
         )
-        content = join(few) if form is Form.V2_JSON else _parquet(_HEAD, few)
+        content = actions.join(few) if form is CheckpointForm.V2_JSON else _parquet(_HEAD, few)
     _put_head(store, head, content)
     fail_point("checkpoint.after_put")
     fields: dict[str, object] = {
@@ -214,7 +206,7 @@ def write_checkpoint(
         "sizeInBytes": len(content) + sum(sidecar.size_in_bytes for sidecar in sidecars),
         "numOfAddFiles": adds.num_rows,
     }
-    if isinstance(head, UuidCheckpoint):
+    if isinstance(head, paths.UuidCheckpoint):
         name = head.path.rpartition("/")[2]
         fields["v2Checkpoint"] = {
             "path": name,
@@ -224,18 +216,18 @@ def write_checkpoint(
     hint = DeltaLog(store).last_checkpoint()
     fail_point("checkpoint.before_hint")
     if hint is None or hint <= state.version:
-        store.put(LAST_CHECKPOINT, json.dumps(fields, separators=(",", ":")).encode())
+        store.put(paths.LAST_CHECKPOINT, json.dumps(fields, separators=(",", ":")).encode())
     return KnownFile(
         kind=FileKind.CHECKPOINT, first=state.version, last=state.version, paths=(head.path,)
     )
 
 
-def write_checksum(store: ObjectStore, version: Version, checksum: VersionChecksum) -> bool:
+def write_checksum(store: ObjectStore, version: actions.Version, checksum: VersionChecksum) -> bool:
     """Put `<v>.crc` unless one exists; the version need not be published. Spec: CM-29."""
-    return store.put_if_absent(Checksum(version).path, to_json(checksum) + b"\n")
+    return store.put_if_absent(paths.Checksum(version).path, to_json(checksum) + b"\n")
 
 
-def _put_head(store: ObjectStore, head: Checkpoint, content: bytes) -> None:
+def _put_head(store: ObjectStore, head: paths.Checkpoint, content: bytes) -> None:
     if store.put_if_absent(head.path, content):
         return
     try:
@@ -251,7 +243,7 @@ def _put_sidecars(
     files_per_sidecar: int,
     new_uuid: Callable[[], UUID],
     now_ms: int,
-) -> list[SidecarFile]:
+) -> list[actions.SidecarFile]:
     starts = range(0, adds.num_rows, files_per_sidecar)
     slices = [(adds.slice(at, files_per_sidecar), removes.slice(0, 0)) for at in starts]
     slices += [
@@ -261,13 +253,13 @@ def _put_sidecars(
     names = [f"{new_uuid()}.parquet" for _ in slices]
     schema = _fitted(_SIDECAR, adds, removes)
 
-    def put(part: tuple[str, tuple[pa.Table, pa.Table]]) -> SidecarFile:
+    def put(part: tuple[str, tuple[pa.Table, pa.Table]]) -> actions.SidecarFile:
         name, (some_adds, some_removes) = part
         content = _parquet(schema, [], some_adds, some_removes)
-        if not store.put_if_absent(f"{SIDECARS}/{name}", content):
+        if not store.put_if_absent(f"{paths.SIDECARS}/{name}", content):
             raise InvariantError(f"A sidecar {name} exists already.")
         fail_point("checkpoint.after_part")
-        return SidecarFile(path=name, size_in_bytes=len(content), modification_time=now_ms)
+        return actions.SidecarFile(path=name, size_in_bytes=len(content), modification_time=now_ms)
 
     return in_parallel(put, list(zip(names, slices, strict=True)))
 

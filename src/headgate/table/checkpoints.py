@@ -9,36 +9,19 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headgate.errors import (
-    HeadgateError,
-    MalformedError,
-    NotFoundError,
-    UnavailableError,
-    VersionGoneError,
-)
-from headgate.protocol.actions import (
-    AddFile,
-    DomainMetadata,
-    Metadata,
-    Protocol,
-    RemoveFile,
-    SetTransaction,
-    SidecarFile,
-    Version,
-    Wrapped,
-    decode,
-)
+from headgate import errors
+from headgate.protocol import actions
 from headgate.protocol.encoding import from_object
 from headgate.protocol.log.segment import CheckpointFiles
 from headgate.protocol.paths import SIDECARS
@@ -69,7 +52,7 @@ _FEW: Final = {
 # Raised by Arrow and our parsers for a file that is truncated, missing or not Parquet.
 _BROKEN: Final = (
     pa.ArrowException,
-    HeadgateError,
+    errors.HeadgateError,
     OSError,
     ArithmeticError,
     AttributeError,
@@ -79,7 +62,7 @@ _BROKEN: Final = (
 )
 
 
-class UnusableError(MalformedError):
+class UnusableError(errors.MalformedError):
     """A checkpoint is truncated, incomplete or malformed; an older one may be read instead."""
 
     code = "checkpoint-unusable"
@@ -95,11 +78,11 @@ class UnusableError(MalformedError):
 class CheckpointState:
     """The content of a checkpoint."""
 
-    version: Version
-    protocol: Protocol
-    metadata: Metadata
-    transactions: tuple[SetTransaction, ...]
-    domains: tuple[DomainMetadata, ...]
+    version: actions.Version
+    protocol: actions.Protocol
+    metadata: actions.Metadata
+    transactions: tuple[actions.SetTransaction, ...]
+    domains: tuple[actions.DomainMetadata, ...]
     files: FileColumns
 
 
@@ -110,10 +93,8 @@ def read_checkpoint(store: ObjectStore, checkpoint: CheckpointFiles) -> Checkpoi
 
 
 def verify_checkpoint(store: ObjectStore, checkpoint: CheckpointFiles) -> None:
-    """Raise `UnusableError` if a file of a checkpoint is missing or cut short.
-
-    Reads the actions that are not about files, and only the Parquet footers of the rest.
-    """
+    """Raise `UnusableError` if a file of a checkpoint is missing or cut short."""
+    # Reads the actions that are not about files, and only the Parquet footers of the rest.
     with _unusable(checkpoint.paths[0]):
         few = _Few()
         few.read(store, checkpoint)
@@ -128,13 +109,13 @@ def _unusable(path: str, but: tuple[type[Exception], ...] = ()) -> Iterator[None
     try:
         yield
     except _BROKEN as error:
-        if isinstance(error, (UnavailableError, UnusableError, *but)):
+        if isinstance(error, (errors.UnavailableError, UnusableError, *but)):
             raise
         raise UnusableError(path, _why(error)) from error
 
 
 def _why(error: BaseException) -> str:
-    if isinstance(error, HeadgateError):
+    if isinstance(error, errors.HeadgateError):
         return error.message
     return f"{error}." if str(error) else f"{type(error).__name__}."
 
@@ -177,12 +158,14 @@ def _read_more(store: ObjectStore, checkpoint: CheckpointFiles, read: Callable[[
     label = f"{store.url} version {checkpoint.version}: checkpoint {checkpoint.paths[0]}"
     try:
         return read()
-    except UnavailableError:
+    except errors.UnavailableError:
         raise
-    except (FileNotFoundError, NotFoundError, _ReplacedError) as error:
-        raise VersionGoneError(f"{label} was replaced or deleted while it was in use.") from error
+    except (FileNotFoundError, errors.NotFoundError, _ReplacedError) as error:
+        raise errors.VersionGoneError(
+            f"{label} was replaced or deleted while it was in use."
+        ) from error
     except _BROKEN as error:
-        raise MalformedError(
+        raise errors.MalformedError(
             f"{label} is damaged: {_why(error)}", remedy="Delete it, then open the table again."
         ) from error
 
@@ -222,7 +205,7 @@ class _Opened:
 
     def errors(self) -> AbstractContextManager[None]:
         """Name this file in errors, except for one that is missing."""
-        return _unusable(self.path, but=(NotFoundError, FileNotFoundError))
+        return _unusable(self.path, but=(errors.NotFoundError, FileNotFoundError))
 
 
 def open_parquet(store: ObjectStore, path: str) -> pq.ParquetFile:
@@ -270,18 +253,20 @@ class _Few:
     """The actions of a checkpoint's own files: those about the table, and where the others are."""
 
     def __init__(self) -> None:
-        self.protocol: Protocol | None = None
-        self.metadata: Metadata | None = None
-        self.transactions: list[SetTransaction] = []
-        self.domains: list[DomainMetadata] = []
-        self.sidecars: list[SidecarFile] = []
-        self.adds: list[AddFile] = []  # of a JSON head, as are `removes`
-        self.removes: list[RemoveFile] = []
+        self.protocol: actions.Protocol | None = None
+        self.metadata: actions.Metadata | None = None
+        self.transactions: list[actions.SetTransaction] = []
+        self.domains: list[actions.DomainMetadata] = []
+        self.sidecars: list[actions.SidecarFile] = []
+        self.adds: list[actions.AddFile] = []  # of a JSON head, as are `removes`
+        self.removes: list[actions.RemoveFile] = []
         self.opened: list[_Opened] = []  # Parquet files that may hold actions about files
 
-    def read(self, store: ObjectStore, checkpoint: CheckpointFiles) -> tuple[Protocol, Metadata]:
+    def read(
+        self, store: ObjectStore, checkpoint: CheckpointFiles
+    ) -> tuple[actions.Protocol, actions.Metadata]:
         if checkpoint.paths[0].endswith(".json"):
-            for line in decode(store.get(checkpoint.paths[0])):
+            for line in actions.decode(store.get(checkpoint.paths[0])):
                 self._take(line)
         else:
             self.opened = [_Opened(store, path) for path in checkpoint.paths]
@@ -318,9 +303,9 @@ class _Few:
                         given["format"] = {k: v for k, v in form.items() if v is not None}
                     if name == "domainMetadata":
                         given.setdefault("removed", False)
-                    self._take(from_object({name: given}, Wrapped))
+                    self._take(from_object({name: given}, actions.Wrapped))
 
-    def _take(self, line: Wrapped) -> None:
+    def _take(self, line: actions.Wrapped) -> None:
         self.protocol = line.protocol or self.protocol
         self.metadata = line.meta_data or self.metadata
         if line.add is not None:
@@ -367,17 +352,15 @@ def _read_rows(file: pq.ParquetFile, action: str, schema: pa.Schema) -> pa.Table
     ]
     table = pa.Table.from_batches(batches, schema)
     if table["path"].null_count:
-        raise MalformedError(f"it holds {action} actions without a path.")
+        raise errors.MalformedError(f"it holds {action} actions without a path.")
     return table
 
 
 def _batches(
     file: pq.ParquetFile, action: str, names: Sequence[str]
 ) -> Iterator[dict[str, pa.Array]]:
-    """Yield columns of the rows that hold an action, one batch at a time.
-
-    Batches are small, since growing one long column of strings takes longer than reading it.
-    """
+    """Yield columns of the rows that hold an action, one batch at a time."""
+    # Batches are small, since growing one long column of strings takes longer than reading it.
     if not names:
         return
     groups = [
@@ -419,7 +402,9 @@ def _read_stats(file: pq.ParquetFile) -> pa.ChunkedArray:
         elif is_text:
             chunks.append(column.cast(pa.string()))
         else:
-            chunks.append(pa.array(map(_stats_text, column.to_pylist()), pa.string()))
+            values = column.to_pylist()
+            texts = [v if v is None else json.dumps(_plain(v), ensure_ascii=False) for v in values]
+            chunks.append(pa.array(texts, pa.string()))
     return pa.chunked_array(chunks, pa.string())
 
 
@@ -428,10 +413,6 @@ def _children(file: pq.ParquetFile, name: str) -> list[str]:
     if name not in schema.names:
         return []
     return [field.name for field in schema.field(name).type]
-
-
-def _stats_text(value: Mapping[str, Any] | None) -> str | None:
-    return None if value is None else json.dumps(_plain(value), ensure_ascii=False)
 
 
 def _plain(value: object) -> object:

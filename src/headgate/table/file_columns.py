@@ -224,10 +224,8 @@ def camel(name: str) -> str:
 
 
 def add_files(files: pa.Table) -> list[AddFile]:
-    """Convert a table of files to actions, with statistics if it has them.
-
-    Filling the fields by name instead would take half as long again.
-    """
+    """Convert a table of files to actions, with statistics if it has them."""
+    # Filling the fields by name instead would take half as long again.
     columns = {name: files[name].to_pylist() for name in files.column_names}
     no_stats = [None] * files.num_rows
     return [
@@ -244,18 +242,8 @@ def add_files(files: pa.Table) -> list[AddFile]:
             default_row_commit_version=row_version,
             clustering_provider=provider,
         )
-        for path, values, size, modified, stats, tags, vector, row_id, row_version, provider in zip(
-            columns["path"],
-            columns["partition_values"],
-            columns["size"],
-            columns["modification_time"],
-            columns.get("stats", no_stats),
-            columns["tags"],
-            columns["deletion_vector"],
-            columns["base_row_id"],
-            columns["default_row_commit_version"],
-            columns["clustering_provider"],
-            strict=True,
+        for path, values, size, modified, tags, vector, row_id, row_version, provider, stats in zip(
+            *(columns[name] for name in FILES.names), columns.get("stats", no_stats), strict=True
         )
     ]
 

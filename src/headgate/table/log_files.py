@@ -12,30 +12,15 @@ import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from headgate.errors import (
-    HeadgateError,
-    InvalidArgumentError,
-    InvariantError,
-    LogDivergedError,
-    NotFoundError,
-)
+from headgate import errors
+from headgate.protocol import paths
 from headgate.protocol.actions import Version
-from headgate.protocol.paths import (
-    LAST_CHECKPOINT,
-    LOG,
-    STAGED,
-    LogFile,
-    PublishedCommit,
-    StagedCommit,
-    Stray,
-    parse,
-)
 from headgate.storage.object_store import ObjectStore
 
 _log = logging.getLogger(__name__)
 
 
-class UnfinishedError(LogDivergedError):
+class UnfinishedError(errors.LogDivergedError):
     """A published file holds a prefix of the ratified bytes: another client may be writing it.
 
     Not every client puts a file atomically; DuckDB writes it in place.
@@ -46,7 +31,7 @@ class UnfinishedError(LogDivergedError):
 class Listed:
     """A log file in a listing."""
 
-    file: LogFile
+    file: paths.LogFile
     size: int
     modified_ms: int
 
@@ -60,20 +45,24 @@ class DeltaLog:
     def list(self, first: Version | None = None) -> list[Listed]:
         """List the files of the log, from a version on, in no particular order."""
         # Every name of a version begins with its digits, so the bare digits sort before them all.
-        after = f"{LOG}/{first:020d}" if first else None
-        parsed = ((parse(item.path), item) for item in self.store.list(LOG, after, recursive=False))
+        after = f"{paths.LOG}/{first:020d}" if first else None
+        parsed = (
+            (paths.parse(item.path), item)
+            for item in self.store.list(paths.LOG, after, recursive=False)
+        )
         return [
             Listed(file, item.size, item.modified_ms)
             for file, item in parsed
-            if not isinstance(file, Stray | StagedCommit)
+            if not isinstance(file, paths.Stray | paths.StagedCommit)
         ]
 
     def strays(self) -> Sequence[str]:
         """List what is in the log's folder and is not a log file."""
         return [
             item.path
-            for item in self.store.list(LOG, recursive=True)
-            if isinstance(parse(item.path), Stray) and not item.path.startswith(f"{STAGED}/")
+            for item in self.store.list(paths.LOG, recursive=True)
+            if isinstance(paths.parse(item.path), paths.Stray)
+            and not item.path.startswith(f"{paths.STAGED}/")
         ]
 
     def read(self, path: str) -> bytes:
@@ -83,18 +72,18 @@ class DeltaLog:
     def read_published(self, version: Version) -> bytes | None:
         """Read `<v>.json`; None if it does not exist."""
         try:
-            return self.store.get(PublishedCommit(version).path)
-        except NotFoundError:
+            return self.store.get(paths.PublishedCommit(version).path)
+        except errors.NotFoundError:
             return None
 
     def is_published(self, version: Version) -> bool:
         """Return True if `<v>.json` exists."""
-        return self.store.head(PublishedCommit(version).path) is not None
+        return self.store.head(paths.PublishedCommit(version).path) is not None
 
-    def stage(self, commit: StagedCommit, content: bytes) -> None:
+    def stage(self, commit: paths.StagedCommit, content: bytes) -> None:
         """Put a staged commit under a name that was never used before. Spec: CM-02."""
         if not self.store.put_if_absent(commit.path, content):
-            raise InvariantError(f"A staged commit {commit.path} exists already.")
+            raise errors.InvariantError(f"A staged commit {commit.path} exists already.")
 
     def publish_many(self, commits: Sequence[tuple[Version, bytes]]) -> None:
         """Copy ratified bytes into the log, in order. Repeating it is safe. Spec: CM-23, CM-24.
@@ -103,12 +92,12 @@ class DeltaLog:
         `LogDivergedError`. A folder or link that cannot be read as a commit is set aside.
         """
         items: Sequence[tuple[str, bytes]] = [
-            (PublishedCommit(version).path, content) for version, content in commits
+            (paths.PublishedCommit(version).path, content) for version, content in commits
         ]
         while items:
             try:
                 items = self._publish_some(items)
-            except (InvalidArgumentError, NotFoundError):
+            except (errors.InvalidArgumentError, errors.NotFoundError):
                 if not any(self._set_obstacle_aside(path) for path, _ in items):
                     raise
 
@@ -127,13 +116,13 @@ class DeltaLog:
             self._refuse_unless_same(*items[len(done) - 1])
         return items[len(done) :]
 
-    def put_back(self, commit: StagedCommit, content: bytes) -> None:
+    def put_back(self, commit: paths.StagedCommit, content: bytes) -> None:
         """Restore a staged file that is missing or damaged; set aside what is in its way."""
         try:
             self.store.put(commit.path, content)  # replaces a file or a link
-        except InvalidArgumentError:
-            for path in (STAGED, commit.path):
-                if self._set_obstacle_aside(path, is_folder=path == STAGED):
+        except errors.InvalidArgumentError:
+            for path in (paths.STAGED, commit.path):
+                if self._set_obstacle_aside(path, is_folder=path == paths.STAGED):
                     break
             self.store.put(commit.path, content)
 
@@ -141,7 +130,7 @@ class DeltaLog:
         """Set aside a folder under the name of a file, or a file under the name of a folder."""
         try:
             is_file = self.store.head(path) is not None
-        except InvalidArgumentError:  # a link to a place outside of the store
+        except errors.InvalidArgumentError:  # a link to a place outside of the store
             is_file = is_folder
         if is_file is not is_folder:
             return False
@@ -159,20 +148,20 @@ class DeltaLog:
     def _refuse_unless_same(self, path: str, content: bytes) -> None:
         existing = self.store.get(path)
         if existing != content:
-            kind = UnfinishedError if content.startswith(existing) else LogDivergedError
+            kind = UnfinishedError if content.startswith(existing) else errors.LogDivergedError
             raise kind(f"{path} in {self.store.url} does not hold the ratified bytes.")
 
     def last_checkpoint(self) -> Version | None:
         """Read which checkpoint is the newest; None if the hint is missing or malformed."""
         try:
-            version = json.loads(self.store.get(LAST_CHECKPOINT))["version"]
-        except (HeadgateError, ValueError, KeyError, TypeError, RecursionError):
+            version = json.loads(self.store.get(paths.LAST_CHECKPOINT))["version"]
+        except (errors.HeadgateError, ValueError, KeyError, TypeError, RecursionError):
             return None
         if type(version) is not int or not 0 <= version < 2**63:
             return None
         return Version(version)
 
 
-def log_files(listed: Iterable[Listed]) -> list[LogFile]:
+def log_files(listed: Iterable[Listed]) -> list[paths.LogFile]:
     """Return the files of a listing that are not empty."""
     return [item.file for item in listed if item.size]

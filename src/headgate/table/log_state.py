@@ -16,21 +16,11 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
+from headgate import errors
 from headgate.api.messages import RatifiedCommit, Resolved
 from headgate.api.port import ManagingCatalog
-from headgate.errors import (
-    HeadgateError,
-    InTheFutureError,
-    InvariantError,
-    LogDivergedError,
-    MalformedError,
-    NotFoundError,
-    PathAccessError,
-    UnsupportedFeatureError,
-    VersionGoneError,
-)
 from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, TableName
-from headgate.protocol import features
+from headgate.protocol import features, paths
 from headgate.protocol.actions import Metadata, Protocol, Version, decode
 from headgate.protocol.commit.content import Way
 from headgate.protocol.log import checksums, replay
@@ -39,14 +29,6 @@ from headgate.protocol.log.known_files import KnownFile
 from headgate.protocol.log.replay import TableState
 from headgate.protocol.log.segment import Gap, Segment, newest_checkpoint, plan
 from headgate.protocol.log.timestamps import moment
-from headgate.protocol.paths import (
-    LAST_CHECKPOINT,
-    STAGED,
-    Checksum,
-    Compaction,
-    PublishedCommit,
-    parse_staged_name,
-)
 from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.storage import locations
 from headgate.table.checkpoints import UnusableError, read_checkpoint
@@ -60,19 +42,19 @@ _GREATEST: Final = Version(2**63 - 1)
 _BY_NAME: Final = 64  # up to so many commits are read by their computed names before a LIST
 _RESTORE: Final = "Restore the files of the log from a backup, or read another version."
 
-Entry = RatifiedCommit | PublishedCommit | Compaction
+Entry = RatifiedCommit | paths.PublishedCommit | paths.Compaction
 
 
 class UnusableEntryError(Exception):
     """A log file is missing, or does not hold what its name promises."""
 
-    def __init__(self, entry: PublishedCommit | Compaction, why: str) -> None:
+    def __init__(self, entry: paths.PublishedCommit | paths.Compaction, why: str) -> None:
         self.path = entry.path
         self.why = why
         super().__init__(entry.path)
 
 
-class _VanishedError(InvariantError):
+class _VanishedError(errors.InvariantError):
     """A commit was published and is no longer in the log."""
 
     def __init__(self, message: str, commit: RatifiedCommit) -> None:
@@ -102,11 +84,9 @@ class Source(ABC):
         """Return the error for a version that cannot be read."""
 
     def is_cleaned(self, gap: Gap, version: Version, latest: Version) -> bool:
-        """Return True if a gap is the result of log cleanup: later versions do not need it.
-
-        A slow publisher or a repair may put an old commit back: the versions around it are still
-        cleaned up, not missing.
-        """
+        """Return True if a gap is the result of log cleanup: later versions do not need it."""
+        # A slow publisher or a repair may put an old commit back: the versions around it are still
+        # cleaned up, not missing.
         if version >= latest:
             return False
         later = newest_checkpoint(latest, listed=log_files(self.listing or ()))
@@ -119,7 +99,7 @@ class Source(ABC):
                 version,
                 ratified=[c for c in self.ratified.values() if c.version not in self.vanished],
                 known=self.known,
-                listed=[*log_files(self.listing or ()), *map(PublishedCommit, self.named)],
+                listed=[*log_files(self.listing or ()), *map(paths.PublishedCommit, self.named)],
                 base=None if base is None else base.version,
                 without=self.unusable,
             )
@@ -176,7 +156,7 @@ class Source(ABC):
         inline = [e.content if isinstance(e, RatifiedCommit) else None for e in entries]
         missing = [entry for entry, content in zip(entries, inline, strict=True) if content is None]
         # On a local disk threads would only wait for each other.
-        is_local = self.log.store.local_path(LAST_CHECKPOINT) is not None
+        is_local = self.log.store.local_path(paths.LAST_CHECKPOINT) is not None
         read = iter(map(self.content, missing) if is_local else in_parallel(self.content, missing))
         return [next(read) if content is None else content for content in inline]
 
@@ -184,17 +164,20 @@ class Source(ABC):
         """Decode the content of a log entry and apply it to the state before it."""
         try:
             actions = decode(content)
-        except MalformedError as error:
-            if isinstance(entry, Compaction):  # the commits themselves may exist
+        except errors.MalformedError as error:
+            if isinstance(entry, paths.Compaction):  # the commits themselves may exist
                 raise UnusableEntryError(entry, error.message) from error
-            raise MalformedError(
+            raise errors.MalformedError(
                 f"{self.label} version {entry.version}: {_path(entry)} cannot be read:"
                 f" {error.message}",
                 remedy=_RESTORE,
             ) from error
-        if isinstance(entry, Compaction) and (why := replay.contradiction(actions)) is not None:
+        if (
+            isinstance(entry, paths.Compaction)
+            and (why := replay.contradiction(actions)) is not None
+        ):
             raise UnusableEntryError(entry, f"it {why}.")
-        version = entry.last if isinstance(entry, Compaction) else entry.version
+        version = entry.last if isinstance(entry, paths.Compaction) else entry.version
         after = replay.apply(state, version, actions)
         if after.metadata is not state.metadata:
             after = replace(after, metadata_file=_path(entry))
@@ -205,7 +188,7 @@ class Source(ABC):
             return self._ratified_content(entry)
         try:
             return self.log.read(entry.path)
-        except NotFoundError:
+        except errors.NotFoundError:
             raise UnusableEntryError(entry, "") from None
 
     def _ratified_content(self, commit: RatifiedCommit) -> bytes:
@@ -216,36 +199,36 @@ class Source(ABC):
             return found.content
         if found.unreadable is not None:
             raise found.unreadable
-        where = PublishedCommit(commit.version).path
+        where = paths.PublishedCommit(commit.version).path
         if commit.way is Way.STAGED:
-            where = f"{STAGED}/{commit.file_name}"
+            where = f"{paths.STAGED}/{commit.file_name}"
         problem = f"{self.label} version {commit.version} was ratified, but"
         if where in found.altered:
-            raise LogDivergedError(f"{problem} {where} does not hold the ratified bytes.")
+            raise errors.LogDivergedError(f"{problem} {where} does not hold the ratified bytes.")
         problem = f"{problem} {where} is missing and no published file holds its bytes."
         if commit.published_ms is not None and not found.is_published:
             raise _VanishedError(problem, commit)
-        raise InvariantError(problem)
+        raise errors.InvariantError(problem)
 
     def _check_staged_name(self, commit: RatifiedCommit) -> None:
         if commit.way is not Way.STAGED:
             return
-        staged = parse_staged_name(commit.file_name or "")
+        staged = paths.parse_staged_name(commit.file_name or "")
         if staged is None or staged.version != commit.version:
-            raise InvariantError(
+            raise errors.InvariantError(
                 f"{self.label} version {commit.version} cannot be in the staged file"
                 f" {commit.file_name!r}."
             )
 
     def checksum(self, version: Version) -> VersionChecksum | None:
         """Read `<v>.crc` if it is known to exist; None if it is missing or malformed."""
-        file = Checksum(version)
+        file = paths.Checksum(version)
         is_known = any(file.path in known.paths for known in self.known)
         if not is_known and file not in log_files(self.listing or ()):
             return None
         try:
             return checksums.parse(self.log.read(file.path))
-        except HeadgateError:
+        except errors.HeadgateError:
             return None
 
     def version_at(self, at_ms: int, latest: Version, metadata: Metadata) -> Version:
@@ -296,7 +279,7 @@ class ManagedSource(Source):
         latest = self._catalog.ratified_commits(self._resolved.table_id, version, version).latest
         if self.is_cleaned(gap, version, max(latest, self._resolved.latest)):
             return _gone(self.label, version, gap, self.describe_unusable())
-        return InvariantError(
+        return errors.InvariantError(
             f"{self.label} version {version} cannot be read: neither the catalog nor the log has"
             f" the content of {gap}.{self.describe_unusable()}"
         )
@@ -306,7 +289,7 @@ class ManagedSource(Source):
         clock_ms = self._resolved.clock_ms
         # Timestamps may be ahead of the clock: times up to the latest commit are always answered.
         if clock_ms is not None and at_ms > max(clock_ms, self._resolved.timestamp_ms):
-            raise InTheFutureError(
+            raise errors.InTheFutureError(
                 f"{self.label}: the catalog's clock has not reached {moment(at_ms)} yet."
             )
         if at_ms >= self._resolved.timestamp_ms:
@@ -352,11 +335,11 @@ class PlainSource(Source):
         """
         try:
             return self.state(self.latest, None)
-        except (MalformedError, VersionGoneError):
+        except (errors.MalformedError, errors.VersionGoneError):
             state = replay.EMPTY
         for item in sorted(self.log.list(above), key=lambda item: str(item.file.path)):
-            if isinstance(item.file, PublishedCommit) and item.file.version > above:
-                with suppress(MalformedError, NotFoundError):
+            if isinstance(item.file, paths.PublishedCommit) and item.file.version > above:
+                with suppress(errors.MalformedError, errors.NotFoundError):
                     lines = decode(self.log.read(item.file.path))
                     kept = [line for line in lines if line.protocol or line.meta_data]
                     state = replay.apply(state, item.file.version, kept)
@@ -375,7 +358,7 @@ class PlainSource(Source):
     def missing(self, version: Version, gap: Gap) -> Exception:
         if self.is_cleaned(gap, version, self.latest):
             return _gone(self.label, version, gap, self.describe_unusable())
-        return MalformedError(
+        return errors.MalformedError(
             f"The log of {self.label} has a gap: version {version} cannot be read without "
             f"{gap}.{self.describe_unusable()}",
             remedy=_RESTORE,
@@ -387,12 +370,12 @@ class PlainSource(Source):
 
     def _newest(self) -> Version:
         files = log_files(self.listing or ())
-        versions = [file.version for file in files if isinstance(file, PublishedCommit)]
+        versions = [file.version for file in files if isinstance(file, paths.PublishedCommit)]
         checkpoint = newest_checkpoint(_GREATEST, listed=files)
         if checkpoint is not None:
             versions.append(checkpoint.version)
         if not versions:
-            raise NotFoundError(
+            raise errors.NotFoundError(
                 f"There is no Delta table at {self.label}.", remedy="Check the path."
             )
         latest = max(versions)
@@ -411,14 +394,14 @@ class PlainSource(Source):
         within = "" if lake is None else f" of the lake at {lake}"
         address = "ADDRESS" if lake is None else repr(lake)
         argument = "NAME" if name is None else repr(name)
-        raise PathAccessError(
+        raise errors.PathAccessError(
             f"{self.label} is catalog-managed: it is table {table_id}{within}.",
             remedy=f"Open it through its catalog: headgate.connect({address}).table({argument}).",
         )
 
     def _lake(self) -> tuple[str, None] | None:
         """Find the lake with a database that contains the table; the name is in the database."""
-        local = self.log.store.local_path(LAST_CHECKPOINT)
+        local = self.log.store.local_path(paths.LAST_CHECKPOINT)
         if local is None:
             return None
         lakes = (p for p in Path(local).parents if (p / "headgate.db").is_file())
@@ -429,7 +412,9 @@ class PlainSource(Source):
         root, *folders = self.log.store.url.rsplit("/", 3)
         if "://" not in root:
             return None
-        with suppress(HeadgateError):  # a path that cannot be read, or be a name, is not a lake
+        with suppress(
+            errors.HeadgateError
+        ):  # a path that cannot be read, or be a name, is not a lake
             name = ".".join(unquote(locations.decode(folder)) for folder in folders)
             is_default = TableName.parse(name).namespace.key == (DEFAULT_CATALOG, DEFAULT_SCHEMA)
             place = "/".join((root, *folders[:-1]))
@@ -440,18 +425,22 @@ class PlainSource(Source):
 
 
 def _path(entry: Entry) -> str:
-    return PublishedCommit(entry.version).path if isinstance(entry, RatifiedCommit) else entry.path
+    return (
+        paths.PublishedCommit(entry.version).path
+        if isinstance(entry, RatifiedCommit)
+        else entry.path
+    )
 
 
 def complete(state: TableState, label: str) -> tuple[Protocol, Metadata]:
     """Return protocol and metadata of a state; refuse one without them, or without schema."""
     if state.protocol is None or state.metadata is None:
         lacks = "protocol" if state.protocol is None else "metaData"
-        raise MalformedError(
+        raise errors.MalformedError(
             f"{label} version {state.version}: its log has no {lacks} action.", remedy=_RESTORE
         )
     if not state.metadata.schema_string:
-        raise MalformedError(
+        raise errors.MalformedError(
             f"{label} version {state.version}: the metaData in {state.metadata_file} has no"
             " schemaString.",
             remedy=_RESTORE,
@@ -469,15 +458,15 @@ def readable(state: TableState, label: str) -> tuple[Protocol, Metadata]:
 def refuse_unreadable(protocol: Protocol, label: str, version: Version) -> None:
     """Refuse a protocol that needs reader features we do not support."""
     if unsupported := features.unreadable(protocol):
-        raise UnsupportedFeatureError(
+        raise errors.UnsupportedFeatureError(
             f"{label} version {version} requires reader features that are not supported:"
             f" {', '.join(unsupported)}."
         )
 
 
-def _gone(label: str, version: Version, gap: Gap, unusable: str) -> VersionGoneError:
+def _gone(label: str, version: Version, gap: Gap, unusable: str) -> errors.VersionGoneError:
     was = "was" if gap.first == gap.last else "were"
-    return VersionGoneError(
+    return errors.VersionGoneError(
         f"{label} version {version} can no longer be read: {gap} {was} removed by log cleanup."
         f"{unusable}"
     )

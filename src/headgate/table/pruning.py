@@ -42,7 +42,8 @@ def by_partitions(files: pa.Table, names: Sequence[str], pruner: Pruner) -> pa.T
     """Drop files by their partition values, evaluating each combination of values once."""
     if not names or not files.num_rows:
         return files
-    columns = [_partition_column(files["partition_values"], name) for name in names]
+    maps = files["partition_values"].chunks
+    columns = [pa.chunked_array([_lookup(m, name) for m in maps], pa.string()) for name in names]
     rows = pa.array(range(files.num_rows))
     groups = (
         pa.table([*columns, rows], [*names, _ROW])
@@ -55,11 +56,6 @@ def by_partitions(files: pa.Table, names: Sequence[str], pruner: Pruner) -> pa.T
         return files
     kept_rows = groups[f"{_ROW}_list"].filter(pa.array(kept)).combine_chunks().flatten()
     return files.filter(pc.is_in(rows, value_set=kept_rows))
-
-
-def _partition_column(maps: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    chunks = [_lookup(chunk, name) for chunk in maps.chunks]
-    return pa.chunked_array(chunks, pa.string())
 
 
 def _lookup(maps: pa.MapArray, name: str) -> pa.Array:

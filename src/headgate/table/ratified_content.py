@@ -6,12 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Protocol
 
-from headgate.errors import (
-    HeadgateError,
-    InvalidArgumentError,
-    NotFoundError,
-    PermissionDeniedError,
-)
+from headgate import errors
 from headgate.protocol.actions import Version
 from headgate.protocol.paths import STAGED, PublishedCommit
 from headgate.table.log_files import DeltaLog
@@ -36,15 +31,12 @@ class FoundContent:
 
     content: bytes | None = None
     altered: tuple[str, ...] = ()  # files of the commit that hold other bytes
-    unreadable: HeadgateError | None = None  # why its staged file could not be read
+    unreadable: errors.HeadgateError | None = None  # why its staged file could not be read
     is_published: bool = False  # `<v>.json` was read, whatever its bytes are
 
 
 def ratified_content(log: DeltaLog, commit: StoredCommit) -> bytes | None:
-    """Read the bytes that were ratified, wherever they are; None if they are gone. Spec: CM-46.
-
-    Raises the error of the storage if the staged file cannot be read and nothing else has them.
-    """
+    """Read the ratified bytes; None if they are gone, or the storage's error. Spec: CM-46."""
     found = find_content(log, commit)
     if found.content is None and found.unreadable is not None:
         raise found.unreadable
@@ -52,15 +44,13 @@ def ratified_content(log: DeltaLog, commit: StoredCommit) -> bytes | None:
 
 
 def find_content(log: DeltaLog, commit: StoredCommit) -> FoundContent:
-    """Look for the bytes that were ratified, and report files of the commit with other bytes.
-
-    The catalog's own copy is trusted; a file counts only if it has the ratified hash, since anybody
-    with access to storage can replace it.
-    """
+    """Look for the bytes that were ratified, and report files of the commit with other bytes."""
+    # The catalog's own copy is trusted; a file counts only if it has the ratified hash, since
+    # anybody with access to storage can replace it.
     if commit.content is not None:
         return FoundContent(commit.content)
     altered: list[str] = []
-    unreadable: HeadgateError | None = None
+    unreadable: errors.HeadgateError | None = None
     if commit.file_name is not None:
         path = f"{STAGED}/{commit.file_name}"
         try:
@@ -68,9 +58,9 @@ def find_content(log: DeltaLog, commit: StoredCommit) -> FoundContent:
             if is_ratified(staged, commit):
                 return FoundContent(staged)
             altered.append(path)
-        except NotFoundError:
+        except errors.NotFoundError:
             pass
-        except (InvalidArgumentError, PermissionDeniedError) as error:
+        except (errors.InvalidArgumentError, errors.PermissionDeniedError) as error:
             unreadable = error
     published = log.read_published(commit.version)
     if published is None:

@@ -13,16 +13,7 @@ import pyarrow.compute as pc
 
 from headgate.api.messages import RatifiedCommit, Resolved
 from headgate.errors import MalformedError, UnsupportedFeatureError
-from headgate.protocol import features
-from headgate.protocol.actions import (
-    AddFile,
-    DomainMetadata,
-    Metadata,
-    Protocol,
-    SetTransaction,
-    TableId,
-    Version,
-)
+from headgate.protocol import actions, features
 from headgate.protocol.actions import Sequence as SequenceNumber
 from headgate.protocol.expressions.predicates import Predicate
 from headgate.protocol.expressions.predicates import columns as columns_of
@@ -79,21 +70,19 @@ class Snapshot:
 
     location: str
     store: ObjectStore
-    version: Version
-    protocol: Protocol
-    metadata: Metadata
+    version: actions.Version
+    protocol: actions.Protocol
+    metadata: actions.Metadata
     lazy_state: LazyState
-    table_id: TableId | None = None
+    table_id: actions.TableId | None = None
     name: str | None = None
     committed_ms: int | None = None  # as far as the catalog answered it
     answer: Resolved | None = None  # the catalog's, without commits
     sequence: SequenceNumber | None = None  # up to which this is known to be the latest version
 
     def at_sequence(self, sequence: SequenceNumber) -> Snapshot:
-        """Return this version, known to be the latest as of a later sequence.
-
-        Both share everything that either of them reads from the log.
-        """
+        """Return this version, known to be the latest as of a later sequence."""
+        # Both share everything that either of them reads from the log.
         later = copy.copy(self)  # keeps the cached properties
         object.__setattr__(later, "sequence", sequence)
         return later
@@ -181,11 +170,11 @@ class Snapshot:
         return self.state.size_in_bytes if counted is None else counted.table_size_bytes
 
     @cached_property
-    def set_transactions(self) -> Mapping[str, SetTransaction]:
+    def set_transactions(self) -> Mapping[str, actions.SetTransaction]:
         return self.state.transactions.merged()
 
     @cached_property
-    def domains(self) -> Mapping[str, DomainMetadata]:
+    def domains(self) -> Mapping[str, actions.DomainMetadata]:
         counted = self._counted
         if counted is None or counted.domain_metadata is None:
             return self.state.domains
@@ -197,7 +186,7 @@ class Snapshot:
         held = self.lazy_state.held
         return held.checksum if isinstance(held, Unread) else None
 
-    def files(self, where: Predicate | None = None) -> list[AddFile]:
+    def files(self, where: Predicate | None = None) -> list[actions.AddFile]:
         """Return the live files that may hold matching rows, by partition values and statistics."""
         ground, added = ground_files(self.state, stats=True), self.state.added()
         if where is None:
@@ -214,10 +203,7 @@ class Snapshot:
             names = {path[0] for path in partitions if path is not None}
             ground = pruning.by_whole_numbers(ground, where, schema, names)
             ground = pruning.by_statistics(ground, pruner, with_partitions=bool(used & partitions))
-        return [
-            *add_files(ground),
-            *(add for add in added if pruning.may_match(pruner, add)),
-        ]
+        return [*add_files(ground), *(add for add in added if pruning.may_match(pruner, add))]
 
     def file_columns(self, *, stats: bool = False) -> pa.Table:
         """Return all live files as Arrow columns, in no particular order."""
@@ -228,7 +214,7 @@ class Snapshot:
         """The number of live rows by the files' statistics; None if a file has none."""
         return count_rows(self.file_columns(stats=True))
 
-    def some_file(self) -> AddFile | None:
+    def some_file(self) -> actions.AddFile | None:
         """Return a file that has live rows, preferably without deleted ones; None if none has."""
         files = self.file_columns(stats=True)
         has_no_vector = pc.is_null(files["deletion_vector"])

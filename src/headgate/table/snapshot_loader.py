@@ -9,14 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from headgate import errors
 from headgate.api.messages import RatifiedCommit, Resolved
 from headgate.api.port import ManagingCatalog, Ref
-from headgate.errors import (
-    InTheFutureError,
-    InvariantError,
-    NotFoundError,
-    UnsupportedByCatalogError,
-)
 from headgate.protocol.actions import Metadata, Protocol, Version
 from headgate.protocol.actions import Sequence as SequenceNumber
 from headgate.protocol.encoding import replaced
@@ -47,7 +42,7 @@ def resolve(catalog: ManagingCatalog, ref: Ref, sequence: SequenceNumber | None 
     """Resolve a table, now or as of a sequence."""
     resolved = catalog.resolve(ref, sequence)
     if sequence is not None and resolved.sequence != sequence:  # it would be another moment
-        raise UnsupportedByCatalogError("This catalog has no sequences.")
+        raise errors.UnsupportedByCatalogError("This catalog has no sequences.")
     return resolved
 
 
@@ -119,9 +114,11 @@ def load_path(
 
 def _refuse_missing_version(label: str, version: Version, latest: Version) -> None:
     if version > latest:
-        raise InTheFutureError(f"{label} has no version {version}: its latest is {latest}.")
+        raise errors.InTheFutureError(f"{label} has no version {version}: its latest is {latest}.")
     if version < 0:
-        raise NotFoundError(f"{label} has no version {version}.", remedy="Versions begin at 0.")
+        raise errors.NotFoundError(
+            f"{label} has no version {version}.", remedy="Versions begin at 0."
+        )
 
 
 def follow(
@@ -239,7 +236,7 @@ def _read(
 def _refuse_other_table(metadata: Metadata, resolved: Resolved, label: str) -> None:
     found_id = metadata.configuration.get(TABLE_ID_PROPERTY)
     if found_id not in (None, resolved.table_id):
-        raise InvariantError(
+        raise errors.InvariantError(
             f"The log of {label} belongs to table {found_id}, not to {resolved.table_id}."
         )
 
@@ -266,10 +263,8 @@ def _is_near(snapshot: Snapshot, version: Version, resolved: Resolved) -> bool:
 
 
 def _is_still_valid(snapshot: Snapshot, source: ManagedSource) -> bool:
-    """Return True if a snapshot's version is still the same commit.
-
-    A catalog that was restored from a backup gives the versions it lost to other, later commits. A
-    version that was cleaned up since is gone, even if it is in memory.
-    """
+    """Return True if a snapshot's version is still the same commit."""
+    # A catalog that was restored from a backup gives the versions it lost to other, later commits.
+    # A version that was cleaned up since is gone, even if it is in memory.
     timestamp_ms = snapshot.known_timestamp_ms
     return timestamp_ms is not None and source.in_commit_timestamp(snapshot.version) == timestamp_ms

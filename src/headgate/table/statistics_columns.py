@@ -15,10 +15,7 @@ _BATCH: Final = 64 * 1024  # JSON texts joined into one: Arrow takes less than 2
 
 
 def read_columns(stats: pa.Array, fields: Sequence[tuple[str, pa.DataType]]) -> pa.Table | None:
-    """Parse some fields of statistics, one row for each file.
-
-    Returns None if a text is not the JSON that is expected, or a value is not of its type.
-    """
+    """Parse some fields of statistics, one row a file; None if one is not as expected."""
     texts = pc.if_else(pc.greater(pc.binary_length(stats), 0), stats, "{}")
     texts = pc.fill_null(texts, "{}")
     # Each text is then at least one object, and exactly one if Arrow parses as many as texts.

@@ -23,10 +23,7 @@ def version_at(
     latest: Version,
     metadata: Metadata,
 ) -> Version:
-    """Find the last version committed at or before a time.
-
-    `timestamp_of` returns the in-commit timestamp of a version; None if it no longer exists.
-    """
+    """Find the last version at a time; `timestamp_of` returns None for one that is gone."""
     enabled = timestamps.enablement(metadata.configuration)
     if metadata.configuration.get("delta.enableInCommitTimestamps", "").lower() != "true":
         return _version_by_file_time(log, at_ms, latest)

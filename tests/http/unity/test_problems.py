@@ -80,14 +80,6 @@ def test_a_privilege_that_is_missing_is_403_and_on_a_commit_400() -> None:
     assert json.loads(raw)["error"]["message"] == "It is so. Do this."
 
 
-def test_a_veto_is_400() -> None:
-    veto = errors.VetoedError("no-mondays", "it is Monday")
-    status, raw = problems.kebab_on_commit(veto)
-    assert status == 400
-    assert "it is Monday" in json.loads(raw)["error"]["message"]
-    assert problems.snake(veto)[0] == 400
-
-
 @pytest.mark.parametrize("case", Case)
 def test_409_is_said_only_where_something_is_really_taken(case: Case) -> None:
     status, _ = problems.kebab(DialectError(case, "It is so."))

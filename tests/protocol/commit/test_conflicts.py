@@ -360,6 +360,21 @@ def test_a_new_deletion_vector_is_a_removal_of_the_file_with_the_old_one() -> No
     assert rules(attempt(REWRITES, READS, isolation=SNAPSHOT), winner(theirs)) == ["R6"]
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [("file:/lake/t/F1", "/lake/t/F1"), ("day=1/F%31", "day=1/F1"), ("F1", "./F1")],
+)
+def test_a_file_is_recognized_in_another_spelling(ours: str, theirs: str) -> None:
+    removing = attempt(Changes(removed=((ours, None),), data_change=True))
+    reading = attempt(None, scan(P, ours))
+    for other in (removing, reading):
+        rule = "R6" if other is removing else "R5"
+        assert rules(other, winner(Changes(removed=((theirs, None),), data_change=True))) == [rule]
+    with_scan = replace(removing, scans=(scan(P, ours, version=BASE - 1),), base=Version(BASE + 1))
+    replaced = Changes(added=(FileSummary(path=theirs),), data_change=True, blind=True)
+    assert rules(with_scan, winner(replaced)) == ["R7"]  # it removes what the winner added
+
+
 def test_a_table_may_ask_for_more_isolation_than_the_transaction() -> None:
     def asking(value: str) -> Metadata:
         return Metadata(id=TABLE, schema_string="{}", configuration={"delta.isolationLevel": value})
@@ -414,6 +429,16 @@ def test_a_summary_keeps_what_others_can_collide_with() -> None:
         removed=(("F", "u" + "x" * 20 + "@1"),),
         data_change=True,
     )
+
+
+@pytest.mark.parametrize("data_change", [True, False])
+def test_a_commit_that_only_removes_files_changes_data_unless_it_says_otherwise(
+    data_change: bool,
+) -> None:
+    gone = RemoveFile(path="F1", data_change=data_change)
+    changes = summarize(removes=[gone])
+    assert changes.data_change is data_change
+    assert rules(attempt(None, READS), winner(changes)) == (["R5"] if data_change else [])
 
 
 def test_a_summary_can_be_kept_and_read_again() -> None:

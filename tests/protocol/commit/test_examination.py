@@ -29,7 +29,7 @@ from headgate.protocol.actions import (
 from headgate.protocol.commit.admission import judge, judge_first
 from headgate.protocol.commit.content import Inline
 from headgate.protocol.commit.examination import Examined, examine, examine_file
-from headgate.protocol.commit.strict_json import Limits, read
+from headgate.protocol.commit.strict_json import ParseLimits, read
 from tests.kit import req, shows
 from tests.kit.builders import START_MS, add, inline, remove
 from tests.protocol.commit import fuzz_commits as fuzz
@@ -163,19 +163,19 @@ def test_a_commit_info_without_end_is_refused() -> None:
 @pytest.mark.parametrize(
     ("limits", "why"),
     [
-        (Limits(max_bytes=len(INFO + ADD) - 1), "bytes, over the limit"),
-        (Limits(max_line_bytes=len(ADD) - 2), "Line 2 .* over the limit"),
-        (Limits(max_lines=1), "2 lines, over the limit"),
-        (Limits(max_depth=2), "Line 2 .* nested"),
+        (ParseLimits(max_bytes=len(INFO + ADD) - 1), "bytes, over the limit"),
+        (ParseLimits(max_line_bytes=len(ADD) - 2), "Line 2 .* over the limit"),
+        (ParseLimits(max_lines=1), "2 lines, over the limit"),
+        (ParseLimits(max_depth=2), "Line 2 .* nested"),
     ],
 )
-def test_limits_hold_to_the_byte(limits: Limits, why: str) -> None:
+def test_limits_hold_to_the_byte(limits: ParseLimits, why: str) -> None:
     with pytest.raises(MalformedError, match=why):
         examine_file(INFO + ADD, limits=limits)
 
 
 def test_at_the_limits_content_is_read() -> None:
-    limits = Limits(
+    limits = ParseLimits(
         max_bytes=len(INFO + ADD), max_line_bytes=len(ADD) - 1, max_lines=2, max_depth=3
     )
     assert examine_file(INFO + ADD, limits=limits).violations == ()

@@ -11,13 +11,15 @@ SPELLED = {
     "varchar(5)": FIVE,
     "CHAR(3)": THREE,
     "string": CharLengths(),
-    "array<varchar(5)>": CharLengths(within=(FIVE,)),
-    "map<char(3),array<varchar(5)>>": CharLengths(within=(THREE, CharLengths(within=(FIVE,)))),
+    "array<varchar(5)>": CharLengths(parts={"element": FIVE}),
+    "map<char(3),array<varchar(5)>>": CharLengths(
+        parts={"key": THREE, "value": CharLengths(parts={"element": FIVE})}
+    ),
     "struct<a:varchar(5),B c:decimal(10,2)>": None,
     "struct<A:varchar(5),`b c:d``<`:char(3),n:decimal(10,2)>": CharLengths(
-        fields={"a": FIVE, "b c:d`<": THREE, "n": CharLengths()}
+        parts={"a": FIVE, "b c:d`<": THREE, "n": CharLengths()}
     ),
-    "struct<a:struct<b:int>>": CharLengths(fields={"a": CharLengths(fields={"b": CharLengths()})}),
+    "struct<a:struct<b:int>>": CharLengths(parts={"a": CharLengths(parts={"b": CharLengths()})}),
     "varchar(x)": None,
     "varchar(5": None,
     "varchar(5)>": None,

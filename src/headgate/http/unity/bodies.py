@@ -76,7 +76,7 @@ class Credentials(_Kebab, frozen=True, kw_only=True):
     storage_credentials: tuple[Credential, ...]
 
 
-class CreateStagingTable(_Kebab, frozen=True, kw_only=True):
+class CreateStagingTableRequest(_Kebab, frozen=True, kw_only=True):
     """A request for a staging table."""
 
     name: str
@@ -115,7 +115,7 @@ class StagingTableResponse(_Kebab, frozen=True, kw_only=True, omit_defaults=Fals
     suggested_properties: dict[str, str | None]  # null: the engine generates the value
 
 
-class CreateTable(_Kebab, frozen=True, kw_only=True):
+class CreateTableRequest(_Kebab, frozen=True, kw_only=True):
     """A name for a staging table, and what its creator declares of version 0."""
 
     name: str

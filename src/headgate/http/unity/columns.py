@@ -1,7 +1,4 @@
-"""Columns in the dialects: a StructType with nested types in kebab-case, or a flat list.
-
-The metadata of fields is passed on unchanged.
-"""
+"""Columns in the dialects: a StructType with nested types in kebab-case, or a flat list."""
 
 from __future__ import annotations
 
@@ -17,15 +14,6 @@ from headgate.http.unity import bodies
 from headgate.protocol.actions import Metadata
 from headgate.protocol.expressions import schema_text
 from headgate.protocol.schema import types as schemas
-from headgate.protocol.schema.types import (
-    ArrayType,
-    DataType,
-    DecimalType,
-    MapType,
-    Primitive,
-    StructField,
-    StructType,
-)
 
 _KEBAB: Final = {
     "elementType": "element-type",
@@ -46,7 +34,7 @@ def to_kebab(schema_string: str) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(columns))
 
 
-def from_kebab(columns: Mapping[str, Any]) -> StructType:
+def from_kebab(columns: Mapping[str, Any]) -> schemas.StructType:
     """Parse columns in the form of `delta/v1`; every field must have all four keys."""
     try:
         for field in _fields(columns):
@@ -55,7 +43,7 @@ def from_kebab(columns: Mapping[str, Any]) -> StructType:
         read = schemas.type_from_object(_renamed(dict(columns), _CAMEL))
     except (RecursionError, TypeError, AttributeError):
         raise InvalidArgumentError("The columns are not a StructType.") from None
-    if not isinstance(read, StructType):
+    if not isinstance(read, schemas.StructType):
         raise InvalidArgumentError("The columns are not a StructType.")
     return read
 
@@ -87,17 +75,17 @@ def _fields(data_type: Any) -> Iterator[dict[str, Any]]:
         yield from _fields(data_type.get(key))
 
 
-def same(one: DataType, other: DataType) -> bool:
+def same(one: schemas.DataType, other: schemas.DataType) -> bool:
     """Return whether two types are equal, apart from the metadata of their fields."""
     match one, other:
-        case StructType(fields), StructType(others):
+        case schemas.StructType(fields), schemas.StructType(others):
             return len(fields) == len(others) and all(
                 a.name == b.name and a.nullable == b.nullable and same(a.type, b.type)
                 for a, b in zip(fields, others, strict=True)
             )
-        case ArrayType(), ArrayType():
+        case schemas.ArrayType(), schemas.ArrayType():
             return one.contains_null == other.contains_null and same(one.element, other.element)
-        case MapType(), MapType():
+        case schemas.MapType(), schemas.MapType():
             nulls = one.value_contains_null == other.value_contains_null
             return nulls and same(one.key, other.key) and same(one.value, other.value)
         case _:
@@ -123,8 +111,10 @@ def flat(metadata: Metadata) -> tuple[bodies.ColumnInfo, ...]:
     )
 
 
-def _column(position: int, field: StructField, raw: str, metadata: Metadata) -> bodies.ColumnInfo:
-    decimal = field.type if isinstance(field.type, DecimalType) else None
+def _column(
+    position: int, field: schemas.StructField, raw: str, metadata: Metadata
+) -> bodies.ColumnInfo:
+    decimal = field.type if isinstance(field.type, schemas.DecimalType) else None
     comment = field.metadata.get(schemas.COMMENT)
     partitions = metadata.partition_columns
     return bodies.ColumnInfo(
@@ -141,38 +131,30 @@ def _column(position: int, field: StructField, raw: str, metadata: Metadata) -> 
     )
 
 
-def text(data_type: DataType) -> str:
+def text(data_type: schemas.DataType) -> str:
     """Return a type as DDL."""
     match data_type:
-        case Primitive(name):
+        case schemas.Primitive(name):
             return _TEXTS.get(name, name)
-        case DecimalType():
+        case schemas.DecimalType():
             return str(data_type)
-        case StructType(fields):
+        case schemas.StructType(fields):
             return f"struct<{','.join(f'{field.name}:{text(field.type)}' for field in fields)}>"
-        case ArrayType(element):
+        case schemas.ArrayType(element):
             return f"array<{text(element)}>"
-        case MapType(key, value):
+        case schemas.MapType(key, value):
             return f"map<{text(key)},{text(value)}>"
 
 
-def _type_name(data_type: DataType) -> str:
-    match data_type:
-        case Primitive(name):
-            return _NAMES.get(name, name.upper())
-        case DecimalType():
-            return "DECIMAL"
-        case StructType():
-            return "STRUCT"
-        case ArrayType():
-            return "ARRAY"
-        case MapType():
-            return "MAP"
+def _type_name(data_type: schemas.DataType) -> str:
+    if isinstance(data_type, schemas.Primitive):
+        return _NAMES.get(data_type.name, data_type.name.upper())
+    return type(data_type).__name__.removesuffix("Type").upper()
 
 
-def declared(columns: Iterable[bodies.DeclaredColumn]) -> StructType:
+def declared(columns: Iterable[bodies.DeclaredColumn]) -> schemas.StructType:
     """Return the columns that a client declares in the older REST."""
-    return StructType(tuple(_with_comment(_declared(column), column) for column in columns))
+    return schemas.StructType(tuple(_with_comment(_declared(column), column) for column in columns))
 
 
 def partitions(columns: Iterable[bodies.DeclaredColumn]) -> list[str]:
@@ -181,23 +163,25 @@ def partitions(columns: Iterable[bodies.DeclaredColumn]) -> list[str]:
     return [name for _, name in sorted(found)]
 
 
-def _with_comment(field: StructField, column: bodies.DeclaredColumn) -> StructField:
+def _with_comment(field: schemas.StructField, column: bodies.DeclaredColumn) -> schemas.StructField:
     if not column.comment or schemas.COMMENT in field.metadata:
         return field
     return replace(field, metadata={**field.metadata, schemas.COMMENT: column.comment})
 
 
-def _declared(column: bodies.DeclaredColumn) -> StructField:
+def _declared(column: bodies.DeclaredColumn) -> schemas.StructField:
     try:
         if column.type_json is not None:
             given = msgspec.json.decode(column.type_json)
             if isinstance(given, dict) and "name" in given:  # the whole field
                 [field] = _struct_of({**given, "name": column.name}).fields
                 return field
-            return StructField(column.name, schemas.type_from_object(given), column.nullable)
+            return schemas.StructField(
+                column.name, schemas.type_from_object(given), column.nullable
+            )
         if column.type_text is not None:
             found = schema_text.parse_type(column.type_text)
-            return StructField(column.name, found, column.nullable)
+            return schemas.StructField(column.name, found, column.nullable)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise InvalidArgumentError(f"The column {column.name!r}: {error}.") from None
     except HeadgateError as error:
@@ -205,7 +189,7 @@ def _declared(column: bodies.DeclaredColumn) -> StructField:
     raise InvalidArgumentError(f"The column {column.name!r} has no type.")
 
 
-def _struct_of(field: dict[str, Any]) -> StructType:
+def _struct_of(field: dict[str, Any]) -> schemas.StructType:
     found = schemas.type_from_object({"type": "struct", "fields": [field]})
-    assert isinstance(found, StructType)
+    assert isinstance(found, schemas.StructType)
     return found

@@ -6,14 +6,9 @@ from collections.abc import Callable, Iterable
 
 from headgate.api.messages import Answer, Ratified, RatifiedCommit, TableInfo, VersionTaken
 from headgate.catalog.service import Catalog
-from headgate.errors import (
-    ConflictError,
-    InvalidArgumentError,
-    InvalidCommitError,
-    LogDivergedError,
-)
+from headgate.errors import ConflictError, InvalidCommitError, LogDivergedError
 from headgate.http.unity import bodies
-from headgate.http.unity.problems import Case, DialectError
+from headgate.http.unity.problems import Case, DialectError, invalid
 from headgate.protocol.actions import Version
 from headgate.protocol.commit.content import Staged
 from headgate.protocol.commit.examination import Examined, Violation
@@ -22,17 +17,13 @@ _COUNTS = ("version", "timestamp", "file_size", "file_modification_timestamp")
 
 
 def refuse_wrong_claim(before: TableInfo, upto: int) -> None:
-    """Raise if a version that is claimed to be published does not exist.
-
-    Version 0 is never claimed: the creator of the table wrote it to the log.
-    """
+    """Raise if a version that is claimed to be published does not exist."""
+    # Version 0 is never claimed: the creator of the table wrote it to the log.
     latest = before.latest
     if latest == 0:
-        raise InvalidArgumentError(f"{before.name} has no commit to publish.", remedy="")
+        raise invalid(f"{before.name} has no commit to publish.")
     if not 0 <= upto <= latest:
-        raise InvalidArgumentError(
-            f"Version {upto} of {before.name} is not published: {latest} is the latest.", remedy=""
-        )
+        raise invalid(f"Version {upto} of {before.name} is not published: {latest} is the latest.")
 
 
 def is_replay(catalog: Catalog, before: TableInfo, commit: bodies.Commit) -> bool:
@@ -47,13 +38,10 @@ def propose(
     claim: int | None,
     judge: Callable[[Examined], Iterable[Violation]],
 ) -> tuple[TableInfo, RatifiedCommit]:
-    """Propose a staged file, then record what the client claims to be published.
-
-    Returns the table after the commit. Raises if the proposal is not ratified.
-    """
+    """Propose a staged file, record the client's claim, and return the table after the commit."""
     for field in _COUNTS:
         if not 0 < getattr(commit, field) < 1 << 63:
-            raise InvalidArgumentError(f"{field} is {getattr(commit, field)}.", remedy="")
+            raise invalid(f"{field} is {getattr(commit, field)}.")
     if before.diverged is not None and not is_replay(catalog, before, commit):
         raise LogDivergedError(before.diverged)
     staged = Staged(file_name=commit.file_name, size=commit.file_size)
@@ -66,10 +54,8 @@ def propose(
 
 
 def valid_claim(before: TableInfo, upto: int | None, commit: bodies.Commit) -> int | None:
-    """Return the version that a commit claims to be published; raise if it does not exist.
-
-    Nothing precedes the first commit, so its claim is ignored.
-    """
+    """Return the version that a commit claims to be published; raise if it does not exist."""
+    # Nothing precedes the first commit, so its claim is ignored.
     if upto is None or commit.version == 1:
         return None
     refuse_wrong_claim(before, upto)

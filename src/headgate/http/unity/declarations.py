@@ -1,7 +1,4 @@
-"""Compares what a client declares of its commit with the content of the commit.
-
-The catalog takes all changes from the content; a declaration that differs is a violation.
-"""
+"""Compare what a client declares of its commit with the content, which alone counts."""
 
 from __future__ import annotations
 
@@ -36,10 +33,7 @@ _UNIFORM: Final = "delta.universalFormat.enabledFormats"
 def contradictions(
     updates: Iterable[bodies.Update], examined: Examined, before: TableInfo | None = None
 ) -> Iterator[Violation]:
-    """List the declared updates that the content of a commit does not make.
-
-    `before` is the table before the commit, None if the commit creates it.
-    """
+    """List the declared updates that a commit does not make; `before` is None at creation."""
     yield from asks_for_uniform(examined)
     metadata = examined.metadata or (None if before is None else before.metadata)
     protocol = examined.protocol or (None if before is None else before.protocol)
@@ -128,10 +122,8 @@ def refuse_unknown_domains(names: Iterable[str]) -> None:
 def set_at_creation(
     declared: Mapping[str, str | None], examined: Examined
 ) -> Iterator[bodies.SetProperties]:
-    """Yield the declared properties of a new table that must equal those in its log.
-
-    A property that the log lacks is accepted, as by the stock server, and not stored.
-    """
+    """Yield the declared properties of a new table that must equal those in its log."""
+    # A property that the log lacks is accepted, as by the stock server, and not stored.
     if examined.metadata is not None:
         logged = examined.metadata.configuration
         present = {key: value for key, value in declared.items() if key in logged}
@@ -141,10 +133,8 @@ def set_at_creation(
 def column_names_differ(
     metadata: Metadata, declared: Collection[bodies.DeclaredColumn]
 ) -> Iterator[Violation]:
-    """Compare the names of columns declared in the older REST, if any, with those of the log.
-
-    Types are not compared: engines write them in several ways.
-    """
+    """Compare the names of columns declared in the older REST, if any, with those of the log."""
+    # Types are not compared: engines write them in several ways.
     found = [field.name for field in schemas.from_json(metadata.schema_string).fields]
     if declared and sorted(column.name for column in declared) != sorted(found):
         yield _differs("the columns are not those that are declared")

@@ -14,6 +14,7 @@ from headgate.catalog.tables import ExternalTable
 from headgate.errors import InvalidArgumentError
 from headgate.http.unity import bodies, columns
 from headgate.http.unity.declarations import refuse_unknown_domains
+from headgate.http.unity.problems import invalid
 from headgate.protocol import clustering, features
 from headgate.protocol.actions import Metadata
 from headgate.protocol.commit import row_ids
@@ -79,7 +80,7 @@ def _after(metadata: Metadata, update: bodies.Update) -> Metadata:
             return replaced(metadata, schema_string=schema_string, partition_columns=kept)
         case bodies.SetPartitionColumns(partition_columns=new_names):
             if not _names(metadata.schema_string).issuperset(new_names):
-                raise InvalidArgumentError("A partition column does not exist.", remedy="")
+                raise invalid("A partition column does not exist.")
             return replaced(metadata, partition_columns=list(dict.fromkeys(new_names)))
         case bodies.SetProtocol(protocol=protocol):
             properties = _with_protocol(properties, protocol)
@@ -152,7 +153,7 @@ def _of_domains(domains: Mapping[str, Any]) -> dict[str, str]:
             case row_ids.DOMAIN, {"rowIdHighWaterMark": int(mark)} if not isinstance(mark, bool):
                 pass  # not a property, since every commit changes it; the log has it
             case _:
-                raise InvalidArgumentError(f"The domain {name} is malformed.", remedy="")
+                raise invalid(f"The domain {name} is malformed.")
     return properties
 
 
@@ -163,5 +164,5 @@ def _of_snapshot(snapshot: bodies.SetSnapshotVersion) -> dict[str, str]:
     }
     for key, number in numbers.items():
         if not 0 <= number < 1 << 63:
-            raise InvalidArgumentError(f"{key} is {number}.", remedy="")
+            raise invalid(f"{key} is {number}.")
     return {key: str(number) for key, number in numbers.items()}

@@ -8,9 +8,9 @@ from typing import Final
 
 from headgate.api.messages import StagingTable, TableInfo
 from headgate.catalog.service import Catalog
-from headgate.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
+from headgate.errors import AlreadyExistsError, NotFoundError
 from headgate.http.unity import declarations, table_views
-from headgate.http.unity.problems import Case, DialectError
+from headgate.http.unity.problems import Case, DialectError, invalid
 from headgate.names import TableName
 from headgate.protocol import features
 from headgate.protocol.actions import Metadata, Protocol, TableId, TxnId, encode, join
@@ -86,11 +86,9 @@ def _conditions(names: Iterable[str]) -> list[features.Property]:
 def lacks_required(
     settings: Settings, examined: Examined, declared: Mapping[str, str | None]
 ) -> Iterator[Violation]:
-    """List the required features and properties that version 0 lacks.
-
-    A property that only the request declares is enough: kernel-rs cannot write
-    `delta.checkpointPolicy` to the log, and the stock server checks the request alone.
-    """
+    """List the required features and properties that version 0 lacks."""
+    # A property that only the request declares is enough: kernel-rs cannot write
+    # `delta.checkpointPolicy` to the log, and the stock server checks the request alone.
     wanted = required_protocol(settings)
     if examined.protocol is None or examined.metadata is None:
         return  # a violation by itself
@@ -181,9 +179,7 @@ def version_0(
     required = required_properties(settings, table_id)
     for key, value in required.items():
         if given.get(key, value) != value:
-            raise InvalidArgumentError(
-                f"Property {key} is declared as {given[key]!r}; it must be {value!r}.", remedy=""
-            )
+            raise invalid(f"Property {key} is declared as {given[key]!r}; it must be {value!r}.")
     kept = {key: value for key, value in given.items() if not key.startswith(declarations.DERIVED)}
     asked = features.features_for(given, schema)
     protocol = features.protocol_of_version0(

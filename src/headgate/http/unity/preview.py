@@ -19,7 +19,7 @@ from headgate.http.operations import Call, Operations, Pool
 from headgate.http.unity import bodies, problems, table_views
 from headgate.http.unity.commits import propose, refuse_wrong_claim, valid_claim
 from headgate.http.unity.declarations import contradictions, refuse_uniform
-from headgate.http.unity.problems import BASE
+from headgate.http.unity.problems import BASE, invalid
 from headgate.protocol.actions import Version
 from headgate.protocol.commit.content import Way
 from headgate.protocol.commit.examination import Examined, Violation
@@ -37,11 +37,10 @@ operations = Operations(BASE, "unity_")
 def _at_location(described: TableInfo, table_uri: str) -> TableInfo:
     """Raise unless a table is managed and at the location that the client names."""
     if described.protocol is None:
-        raise InvalidArgumentError(f"{described.name} is not managed.", remedy="")
+        raise invalid(f"{described.name} is not managed.")
     if locations.normalize(table_uri) != described.location:
-        raise InvalidArgumentError(
-            f"Table {described.table_id} is at {described.location}, not at {table_uri[:500]}.",
-            remedy="",
+        raise invalid(
+            f"Table {described.table_id} is at {described.location}, not at {table_uri[:500]}."
         )
     return described
 
@@ -57,9 +56,7 @@ def add_commit(call: Call, body: bodies.CommitOrClaim) -> int:
     if body.commit_info is None:
         before = _at_location(call.catalog.describe_briefly(table_id), body.table_uri)
         if body.latest_backfilled_version is None or body.metadata is not None:
-            raise InvalidArgumentError(
-                "Without commit_info, send only latest_backfilled_version.", remedy=""
-            )
+            raise invalid("Without commit_info, send only latest_backfilled_version.")
         refuse_wrong_claim(before, body.latest_backfilled_version)
         call.catalog.confirm_published(before.table_id, Version(body.latest_backfilled_version))
         return _OK
@@ -84,7 +81,7 @@ def add_commit(call: Call, body: bodies.CommitOrClaim) -> int:
 
 def _check_metadata(changed: bodies.ChangedMetadata, before: TableInfo) -> None:
     if changed.description is None and changed.properties is None and changed.schema is None:
-        raise InvalidArgumentError("metadata is empty.", remedy="")
+        raise invalid("metadata is empty.")
     if changed.properties is not None:
         named = changed.properties.properties.get(TABLE_ID_PROPERTY)
         if named != before.table_id:
@@ -102,7 +99,7 @@ def commits(call: Call) -> bodies.OlderCommits:
     """Return the commits of a range, newest first."""
     asked = _range(call)
     if asked.start_version < 0 or (asked.end_version or 0) < 0:
-        raise InvalidArgumentError("A version cannot be negative.", remedy="")
+        raise invalid("A version cannot be negative.")
     first = max(asked.start_version, 1)
     table_id = table_views.parse_id(asked.table_id)
     described = call.catalog.describe_in_files(table_id, Version(first))

@@ -2,17 +2,17 @@
 
 Clients decide by the status, hardly ever by the text: a commit answered by 400 or 404 fails at
 once, one answered by 409 is rebased and sent again, and after any other status it is repeated for
-minutes. So a veto and a violation are 400, and 409 is only for a version that is taken and for a
+minutes. So a violation is 400, and 409 is only for a version that is taken and for a
 requirement that no longer holds.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from headgate.errors import HeadgateError, RefusedError
+from headgate.errors import HeadgateError, InvalidArgumentError, RefusedError
 from headgate.http.unity import bodies
 from headgate.protocol.encoding import to_json
 
@@ -55,6 +55,11 @@ class DialectError(RefusedError):
         self.case = case
 
 
+def invalid(message: str) -> InvalidArgumentError:
+    """Return the error for a wrong argument that says all by itself."""
+    return InvalidArgumentError(message, remedy="")
+
+
 _INVALID = Case.INVALID.value
 _NOT_NOW = Case.NOT_NOW.value
 _BROKEN: Final = Form("InternalServerErrorException", 500, "INTERNAL", 500)
@@ -73,7 +78,6 @@ FORMS: Final[Mapping[str, Form]] = {
     "not-empty": _NOT_NOW,
     "not-published": _NOT_NOW,
     "log-ahead": _NOT_NOW,
-    "vetoed": _NOT_NOW,
     "too-large": Form("InvalidParameterValueException", 413, "INVALID_ARGUMENT", 413),
     "unsupported-media-type": Form("BadRequestException", 415, "INVALID_ARGUMENT", 415),
     "busy": Form("TooManyRequestsException", 429, "RESOURCE_EXHAUSTED", 429),
@@ -95,26 +99,6 @@ _ON_COMMIT: Final[Mapping[str, Form]] = {
     "already-exists": _INVALID,
     "too-slow": _AWAY,
 }
-
-
-def kebab(error: HeadgateError) -> tuple[int, bytes]:
-    """Return the status and body of an error in `delta/v1`."""
-    return _kebab(error, _form(error))
-
-
-def kebab_on_commit(error: HeadgateError) -> tuple[int, bytes]:
-    """Return the status and body of a commit's error in `delta/v1`."""
-    return _kebab(error, _form_on_commit(error))
-
-
-def snake(error: HeadgateError) -> tuple[int, bytes]:
-    """Return the status and body of an error in the older REST."""
-    return _snake(error, _form(error))
-
-
-def snake_on_commit(error: HeadgateError) -> tuple[int, bytes]:
-    """Return the status and body of a commit's error in `delta/preview/commits`."""
-    return _snake(error, _form_on_commit(error))
 
 
 def unrouted(error: HeadgateError, status: int, path: str) -> bytes | None:
@@ -149,6 +133,18 @@ def _snake(error: HeadgateError, form: Form) -> tuple[int, bytes]:
         details=(bodies.ErrorDetail(reason=form.error_code),),
     )
     return form.older_status, to_json(body)
+
+
+def _answers(
+    encode: Callable[[HeadgateError, Form], tuple[int, bytes]],
+    form: Callable[[HeadgateError], Form],
+) -> Callable[[HeadgateError], tuple[int, bytes]]:
+    return lambda error: encode(error, form(error))
+
+
+# The status and body of an error: in `delta/v1`, in the older REST, and of a commit in both.
+kebab, kebab_on_commit = _answers(_kebab, _form), _answers(_kebab, _form_on_commit)
+snake, snake_on_commit = _answers(_snake, _form), _answers(_snake, _form_on_commit)
 
 
 def _text(error: HeadgateError) -> str:

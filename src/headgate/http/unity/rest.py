@@ -1,7 +1,4 @@
-"""The part of the older REST that clients of both dialects need: catalogs, schemas, tables.
-
-A catalog exists while it has a schema, so creating one creates its schema `default`.
-"""
+"""The part of the older REST that clients of both dialects need: catalogs, schemas, tables."""
 
 from __future__ import annotations
 
@@ -11,20 +8,15 @@ from typing import Any, Final
 
 import msgspec
 
+from headgate import errors
 from headgate.api.messages import TableInfo
 from headgate.api.status import CatalogDetails, NamespaceDetails
 from headgate.catalog import namespace_details
-from headgate.errors import (
-    AlreadyExistsError,
-    InvalidArgumentError,
-    InvalidCommitError,
-    NotEmptyError,
-)
 from headgate.http.operations import Call, Operations, Pool
 from headgate.http.unity import bodies, columns, external_tables, new_tables, problems, table_views
 from headgate.http.unity.declarations import column_names_differ, contradictions, set_at_creation
 from headgate.http.unity.external_tables import without_nulls
-from headgate.http.unity.problems import BASE, Case, DialectError
+from headgate.http.unity.problems import BASE, Case, DialectError, invalid
 from headgate.names import DEFAULT_SCHEMA, SchemaName, TableName, fold, plain_name
 from headgate.protocol.commit.examination import Examined, Violation
 from headgate.protocol.encoding import replaced
@@ -188,9 +180,7 @@ def _existing_schema(call: Call) -> SchemaName:
 def _schema_name(call: Call) -> SchemaName:
     parts = call.path["name"].split(".")
     if len(parts) != 2:
-        raise InvalidArgumentError(
-            f"{call.path['name'][:200]!r} is not a name like catalog.schema.", remedy=""
-        )
+        raise invalid(f"{call.path['name'][:200]!r} is not a name like catalog.schema.")
     return SchemaName(plain_name(parts[0]), plain_name(parts[1]))
 
 
@@ -251,7 +241,7 @@ def _change_details(
 
     try:
         call.catalog.change_details(of, change, _new_name(body))
-    except AlreadyExistsError as error:
+    except errors.AlreadyExistsError as error:
         raise DialectError(exists, error.message) from None
 
 
@@ -265,14 +255,14 @@ def _create(
 ) -> None:
     try:
         call.catalog.create_namespace(name, details=details, catalog_details=catalog_details)
-    except AlreadyExistsError as error:
+    except errors.AlreadyExistsError as error:
         raise DialectError(exists, error.message) from None
 
 
 def _drop(call: Call, name: SchemaName) -> None:
     try:
         call.catalog.drop_namespace(name)
-    except NotEmptyError as error:
+    except errors.NotEmptyError as error:
         raise DialectError(Case.NOT_NOW, error.message, remedy="Drop its tables first.") from None
 
 
@@ -334,11 +324,11 @@ def name_table(call: Call, body: bodies.OlderNewTable) -> bodies.OlderTable:
             table_views.require_schema(call.catalog, name.namespace)
             try:
                 created = call.catalog.declare_external(name, external_tables.declared(body))
-            except AlreadyExistsError as error:
+            except errors.AlreadyExistsError as error:
                 raise DialectError(Case.TABLE_THERE, error.message, remedy=error.remedy) from None
             described = call.catalog.describe(created.table_id)
         case other:
-            raise InvalidArgumentError(f"A {other[:60]} cannot be created here.", remedy="")
+            raise invalid(f"A {other[:60]} cannot be created here.")
     return table_views.older_table(described)
 
 
@@ -357,13 +347,13 @@ def _create_managed(call: Call, body: bodies.OlderNewTable, name: TableName) -> 
 
     try:
         return new_tables.register(call.catalog, name, body.storage_location, judge)
-    except InvalidCommitError as error:
+    except errors.InvalidCommitError as error:
         rules = {found.rule for found in error.violations if isinstance(found, Violation)}
         if rules != {"no-version-0"}:
             raise
     schema = columns.declared(declared)
     if not schema.fields:
-        raise InvalidArgumentError("A table has at least one column.", remedy="")
+        raise invalid("A table has at least one column.")
     partitions = columns.partitions(declared)
     return new_tables.create(
         call.catalog,
@@ -410,7 +400,7 @@ def open_path(call: Call, body: bodies.PathAccess) -> bodies.OlderCredentials:
 
 def _refuse_unless_access(operation: str) -> None:
     if operation not in _ACCESS:
-        raise InvalidArgumentError(
+        raise errors.InvalidArgumentError(
             f"The operation is {operation[:60]!r}.", remedy=f"Use one of {', '.join(_ACCESS)}."
         )
 
@@ -429,7 +419,7 @@ def summary(call: Call) -> bodies.Summary:
 def _text(call: Call, name: str) -> str:
     text = call.text(name)
     if not text:
-        raise InvalidArgumentError(f"The parameter {name} is missing.", remedy="")
+        raise invalid(f"The parameter {name} is missing.")
     return text
 
 

@@ -45,10 +45,8 @@ def full_name(text: str) -> TableName:
 
 
 def existing_name(parts: Iterable[str]) -> TableName:
-    """Parse the name of a table that should exist; for an invalid name there is no table.
-
-    Spark asks this way for tables by their paths, and reads the path if there is no such table.
-    """
+    """Parse the name of a table that should exist; for an invalid name there is no table."""
+    # Spark asks this way for tables by their paths, and reads the path if there is no such table.
     text = ".".join(parts)
     try:
         return full_name(text)
@@ -74,10 +72,8 @@ def require_schema(catalog: Catalog, name: SchemaName) -> SchemaName:
 
 
 def catalogs(catalog: Catalog) -> dict[str, str]:
-    """Return the names of the catalogs by their keys.
-
-    A catalog exists while it has a schema; the default catalog exists always.
-    """
+    """Return the names of the catalogs by their keys."""
+    # A catalog exists while it has a schema; the default catalog exists always.
     names = {fold(namespace.catalog): namespace.catalog for namespace in catalog.namespaces()}
     return {DEFAULT_CATALOG: DEFAULT_CATALOG, **names}
 
@@ -159,10 +155,8 @@ def format_of(described: TableInfo) -> str:
 
 
 def properties_of(described: TableInfo) -> dict[str, str]:
-    """Return the properties in the log, and those that clients expect to be derived from it.
-
-    No others: a client that replaces a table writes all that begin with `delta.` to the log.
-    """
+    """Return the properties in the log, and those that clients expect to be derived from it."""
+    # No others: a client that replaces a table writes all that begin with `delta.` to the log.
     protocol = described.protocol
     if protocol is None:
         return dict(described.metadata.configuration)

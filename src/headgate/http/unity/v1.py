@@ -9,6 +9,7 @@ metadata.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
@@ -20,7 +21,7 @@ from headgate.http.operations import Call, Operations, Pool
 from headgate.http.unity import bodies, columns, external_tables, new_tables, problems, table_views
 from headgate.http.unity.commits import is_replay, propose, refuse_wrong_claim, valid_claim
 from headgate.http.unity.declarations import contradictions, refuse_uniform, set_at_creation
-from headgate.http.unity.problems import BASE, Case, DialectError
+from headgate.http.unity.problems import BASE, Case, DialectError, invalid
 from headgate.names import TableName, plain_name
 from headgate.protocol.actions import Metadata, Protocol, TableId, Version
 from headgate.protocol.commit.examination import Examined, Violation
@@ -59,7 +60,7 @@ def config(call: Call) -> bodies.ConfigResponse:
     """Return the supported endpoints."""
     name, offered = call.text("catalog"), call.text("protocol-versions")
     if name is None or offered is None:
-        raise InvalidArgumentError("Send `catalog` and `protocol-versions`.", remedy="")
+        raise invalid("Send `catalog` and `protocol-versions`.")
     table_views.require_catalog(call.catalog, plain_name(name))
     if _VERSION not in [text.strip() for text in offered.split(",")]:
         raise InvalidArgumentError(
@@ -132,14 +133,16 @@ def _etag(version: Version) -> str:
 def update_table(call: Call, body: bodies.TableUpdate) -> bodies.LoadedTable:
     """Commit to a table."""
     if not body.requirements or not body.updates:
-        raise InvalidArgumentError("Requirements and updates must not be empty.", remedy="")
+        raise invalid("Requirements and updates must not be empty.")
     updates = _one_of_each(body.updates)
     add = _one(updates, bodies.AddCommit)
-    describe = call.catalog.describe_briefly if add is None else _since(call, add.commit.version)
+    describe: Callable[[TableName], TableInfo] = call.catalog.describe_briefly
+    if add is not None:
+        describe = partial(call.catalog.describe, since=Version(add.commit.version))
     before = table_views.find(call.catalog, _name(call), describe)
     uuid = _one(_one_of_each(body.requirements), bodies.AssertTableUuid)
     if uuid is None:
-        raise InvalidArgumentError("assert-table-uuid is missing.", remedy="")
+        raise invalid("assert-table-uuid is missing.")
     if uuid.uuid.lower() != before.table_id:
         raise DialectError(
             Case.NOT_AS_ASSERTED,
@@ -150,9 +153,7 @@ def update_table(call: Call, body: bodies.TableUpdate) -> bodies.LoadedTable:
     if before.kind is TableKind.EXTERNAL:
         return _declare(call, before, updates, etag)
     if _one(updates, bodies.SetSnapshotVersion) is not None:
-        raise InvalidArgumentError(
-            f"{before.name} is managed: its latest version is that of its commits.", remedy=""
-        )
+        raise invalid(f"{before.name} is managed: its latest version is that of its commits.")
     published = _one(updates, bodies.SetPublished)
     claim = None if published is None else published.latest_published_version
     if add is None:
@@ -167,10 +168,6 @@ def update_table(call: Call, body: bodies.TableUpdate) -> bodies.LoadedTable:
 
     after, commit = propose(call.catalog, before, add.commit, claim, judge)
     return _after(call, before, lambda: call.catalog.describe_after(before, after, commit))
-
-
-def _since(call: Call, version: int) -> Callable[[TableName], TableInfo]:
-    return lambda name: call.catalog.describe(name, Version(version))
 
 
 def _holds(etag: bodies.AssertEtag | None, version: Version) -> bool:
@@ -211,7 +208,7 @@ def _declare(
 
 def _one_of_each(given: tuple[Found, ...]) -> tuple[Found, ...]:
     if len({type(item) for item in given}) < len(given):
-        raise InvalidArgumentError("There is more than one of the same type.", remedy="")
+        raise invalid("There is more than one of the same type.")
     return given
 
 
@@ -240,10 +237,8 @@ def _confirm(
 
 
 def _after(call: Call, before: TableInfo, describe: Callable[[], TableInfo]) -> bodies.LoadedTable:
-    """Return the table after a change, without an error if it cannot be described any more.
-
-    If inline commits cannot be published, no commit is listed, rather than an incomplete list.
-    """
+    """Return the table after a change, without an error if it cannot be described any more."""
+    # If inline commits cannot be published, no commit is listed, rather than an incomplete list.
     try:
         return _loaded(describe())
     except HeadgateError:
@@ -258,7 +253,7 @@ def _after(call: Call, before: TableInfo, describe: Callable[[], TableInfo]) -> 
 
 
 @operations.add("POST", f"{_SCHEMA}/staging-tables")
-def stage_table(call: Call, body: bodies.CreateStagingTable) -> bodies.StagingTableResponse:
+def stage_table(call: Call, body: bodies.CreateStagingTableRequest) -> bodies.StagingTableResponse:
     """Create a staging table."""
     name = table_views.table_name(call.path["catalog"], call.path["schema"], body.name)
     staged = new_tables.stage(call.catalog, name)
@@ -296,7 +291,7 @@ def staging_credentials(call: Call) -> bodies.Credentials:
 
 
 @operations.add("POST", f"{_SCHEMA}/tables")
-def create_table(call: Call, body: bodies.CreateTable) -> bodies.LoadedTable:
+def create_table(call: Call, body: bodies.CreateTableRequest) -> bodies.LoadedTable:
     """Register a staging table."""
     name = table_views.table_name(call.path["catalog"], call.path["schema"], body.name)
     if body.table_type != table_views.MANAGED:
@@ -306,7 +301,7 @@ def create_table(call: Call, body: bodies.CreateTable) -> bodies.LoadedTable:
         )
     refuse_uniform(body.uniform)
     if not columns.from_kebab(body.columns).fields:
-        raise InvalidArgumentError("A table has at least one column.", remedy="")
+        raise invalid("A table has at least one column.")
     declared = (
         bodies.SetColumns(columns=body.columns),
         bodies.SetPartitionColumns(partition_columns=body.partition_columns or ()),
@@ -373,17 +368,15 @@ def report_metrics(call: Call, body: bodies.CommitMetrics) -> None:
     """Record a writer's report of its commit."""
     described = table_views.find(call.catalog, _name(call), call.catalog.describe_briefly)
     if body.table_id.lower() != described.table_id:
-        raise InvalidArgumentError(
-            f"{described.name} is table {described.table_id}, not {body.table_id[:60]}.", remedy=""
-        )
+        raise invalid(f"{described.name} is table {described.table_id}, not {body.table_id[:60]}.")
     report = body.report.commit_report
     if report is None:
         return
     sizes = report.file_size_histogram
     if not all(0 <= number < 1 << 53 for number in _numbers(report)):
-        raise InvalidArgumentError("A report counts files, bytes and rows.", remedy="")
+        raise invalid("A report counts files, bytes and rows.")
     if sizes is not None and _bins(sizes) > _MOST_BINS:
-        raise InvalidArgumentError(f"A histogram has at most {_MOST_BINS} bins.", remedy="")
+        raise invalid(f"A histogram has at most {_MOST_BINS} bins.")
     call.catalog.report_commit(
         described.table_id,
         CommitReports(

@@ -310,8 +310,7 @@ def _partition_violations(
         return  # the schema is malformed, which is another violation
     expected = set(names)
     files: Iterable[tuple[AddFile | AddCdcFile, int | None]] = itertools.chain(
-        zip(examined.adds, examined.add_lines, strict=True),
-        ((cdc, None) for cdc in examined.cdcs),
+        zip(examined.adds, examined.add_lines, strict=True), ((cdc, None) for cdc in examined.cdcs)
     )
     for file, line in files:
         if file.partition_values.keys() != expected:
@@ -321,10 +320,8 @@ def _partition_violations(
 
 
 def _unmapped_violations(examined: Examined, metadata: Metadata) -> Iterator[Violation]:
-    """Find a new file whose columns have logical names: all of them would be read as null.
-
-    DuckDB 1.5.5 writes such files. A writer writes all its files alike, so one is checked.
-    """
+    """Find a new file whose columns have logical names: all of them would be read as null."""
+    # DuckDB 1.5.5 writes such files. A writer writes all its files alike, so one is checked.
     struct = _schema_of(metadata)
     if isinstance(struct, Violation):
         return  # which is another violation

@@ -321,21 +321,15 @@ def _read_conflicts(attempt: Attempt, scans: Many[Scan], winner: Winner) -> Iter
 
 def _is_checked(scan: Scan, isolation: Isolation) -> bool:
     """Return True if the result of a scan must still be valid when the transaction is decided."""
-    match isolation:
-        case Isolation.SERIALIZABLE:
-            return True
-        case Isolation.WRITE_SERIALIZABLE:
-            return scan.fed or scan.validating
-        case Isolation.SNAPSHOT:
-            return scan.validating
+    if isolation is Isolation.WRITE_SERIALIZABLE:
+        return scan.fed or scan.validating
+    return scan.validating or isolation is Isolation.SERIALIZABLE
 
 
 def _counts_new_files(scan: Scan, attempt: Attempt, theirs: Changes) -> bool:
-    """Return True if files that the winner added matter for a scan that is checked.
-
-    A blind append can be ordered after the attempt since it read nothing, unless the attempt
-    validated every row or changes the meaning of rows.
-    """
+    """Return True if files that the winner added matter for a scan that is checked."""
+    # A blind append can be ordered after the attempt since it read nothing, unless the attempt
+    # validated every row or changes the meaning of rows.
     return (
         not theirs.blind
         or scan.validating
@@ -345,11 +339,9 @@ def _counts_new_files(scan: Scan, attempt: Attempt, theirs: Changes) -> bool:
 
 
 def _removes_new_files(attempt: Attempt, theirs: Changes) -> bool:
-    """Return True if the attempt removes a file that the winner added.
-
-    Such an attempt is based on the winner but uses older reads, as an overwrite with rows that were
-    computed before the winner.
-    """
+    """Return True if the attempt removes a file that the winner added."""
+    # Such an attempt is based on the winner but uses older reads, as an overwrite with rows that
+    # were computed before the winner.
     if theirs.added is None:
         return bool(attempt.removed)
     removed = set(map(normal_path, attempt.removed))

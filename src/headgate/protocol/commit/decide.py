@@ -14,14 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 from uuid import UUID
 
-from headgate.errors import (
-    HeadgateError,
-    InvalidArgumentError,
-    NotFoundError,
-    TransactionExpiredError,
-    TxnIdReusedError,
-    UnavailableError,
-)
+from headgate import errors
 from headgate.protocol import features
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.commit import admission, conflicts, inline_content, row_ids
@@ -96,7 +89,7 @@ class Replay(NamedTuple):
 class Refuse(NamedTuple):
     """The proposal cannot be decided; nothing is recorded."""
 
-    error: HeadgateError
+    error: errors.HeadgateError
 
 
 class NeedWinners(NamedTuple):
@@ -127,14 +120,13 @@ Decision = Ratify | Reject | Restage | Replay | Refuse | Need | NeedTurn
 
 
 def decide(facts: Facts, proposal: ExaminedProposal, rules: Rules) -> Decision:
-    """Decide a proposal over one table or many: ratify all parts, or none.
-
-    Spec: CM-10, CM-11, MT-01.
-    """
+    """Decide a proposal: ratify all parts, or none. Spec: CM-10, CM-11, MT-01."""
     if facts.recorded is not None:
         return _replay(facts.recorded, proposal)
     if _is_expired(proposal.txn_id, facts.now_ms - rules.rejections_kept_ms):
-        error = TransactionExpiredError(f"Transaction {proposal.txn_id} is too old to be decided.")
+        error = errors.TransactionExpiredError(
+            f"Transaction {proposal.txn_id} is too old to be decided."
+        )
         return Refuse(error)
     if gone := _gone(facts, proposal):
         return Reject(conflicts=gone)
@@ -225,7 +217,7 @@ def _replay(recorded: Ratification | Rejection, proposal: ExaminedProposal) -> R
             problem = "was rejected with other content"
         case unreachable:
             assert_never(unreachable)
-    return Refuse(TxnIdReusedError(f"Transaction {txn_id} {problem}."))
+    return Refuse(errors.TxnIdReusedError(f"Transaction {txn_id} {problem}."))
 
 
 def _is_expired(txn_id: TxnId, oldest_ms: int) -> bool:
@@ -273,11 +265,15 @@ def _gone(facts: Facts, proposal: ExaminedProposal) -> tuple[Conflict, ...]:
     )
 
 
-def _closed(table_id: TableId, table: Closed | None) -> HeadgateError:
+def _closed(table_id: TableId, table: Closed | None) -> errors.HeadgateError:
     if table is None or table.status is not TableStatus.ACTIVE:
         status = "unknown" if table is None else table.status.value
-        return NotFoundError(f"Table {table_id} is {status}: nothing can be committed to it.")
-    return InvalidArgumentError(f"Table {table_id} is external: a catalog cannot commit to it.")
+        return errors.NotFoundError(
+            f"Table {table_id} is {status}: nothing can be committed to it."
+        )
+    return errors.InvalidArgumentError(
+        f"Table {table_id} is external: a catalog cannot commit to it."
+    )
 
 
 def _waits(
@@ -296,7 +292,7 @@ def _waits(
         unpublished = head.version - head.published
         if unpublished >= rules.backlog_hard:
             return Refuse(
-                UnavailableError(
+                errors.UnavailableError(
                     f"Table {head.table_id} has {unpublished} unpublished commits: its log cannot "
                     "be written.",
                     remedy="Make its storage writable, or run `headgate fsck`.",
@@ -337,10 +333,7 @@ class _Claim:
 def _claims(
     tables: Mapping[TableId, Head | Closed], proposal: ExaminedProposal
 ) -> dict[TableId, _Claim]:
-    """Group a proposal by table.
-
-    Empty if it has no winners to be compared with: it only writes, and only next versions.
-    """
+    """Group a proposal by table; empty if no winner can conflict: it only writes next versions."""
     is_behind = any(part.version <= tables[part.table_id].version for part in proposal.parts)
     if not is_behind and not proposal.scans:
         return {}
@@ -371,11 +364,9 @@ def missing_winners(facts: Facts, proposal: ExaminedProposal) -> dict[TableId, V
 
 
 def _must_restage(heads: Mapping[TableId, Head], proposal: ExaminedProposal) -> bool:
-    """Return whether a part can be ratified neither as it is nor after a change by the catalog.
-
-    Its version is taken and its content belongs to that version; or the proposal has a staged part,
-    whose timestamp is that of all parts, and the part's table is past that timestamp.
-    """
+    """Return whether a part can be ratified neither as it is nor after a change by the catalog."""
+    # Its version is taken and its content belongs to that version; or the proposal has a staged
+    # part, whose timestamp is that of all parts, and the part's table is past that timestamp.
     stamp = proposal.staged_timestamp_ms
     for part in proposal.parts:
         head = heads[part.table_id]

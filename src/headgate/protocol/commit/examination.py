@@ -34,7 +34,7 @@ from headgate.protocol.commit import strict_json
 from headgate.protocol.commit.conflicts import Changes, summarize
 from headgate.protocol.commit.content import Inline
 from headgate.protocol.commit.row_ids import DOMAIN as ROW_TRACKING
-from headgate.protocol.commit.strict_json import DEFAULT_LIMITS, Limits, Line, UnreadableError
+from headgate.protocol.commit.strict_json import DEFAULT_LIMITS, Line, ParseLimits, UnreadableError
 from headgate.protocol.data_paths import normal_path
 from headgate.protocol.paths import LOG
 from headgate.protocol.statistics import NO_BOUNDS, UNREADABLE, Bounds, decode_bounds
@@ -76,7 +76,7 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     violations: tuple[Violation, ...]
 
 
-def examine(content: Inline, limits: Limits = DEFAULT_LIMITS) -> Examined:
+def examine(content: Inline, limits: ParseLimits = DEFAULT_LIMITS) -> Examined:
     """Examine an inline commit. Spec: AU-02, CM-09."""
     info = _given_info(content.commit_info, limits)
     lines = strict_json.read(content.actions, limits)
@@ -93,7 +93,7 @@ def examine(content: Inline, limits: Limits = DEFAULT_LIMITS) -> Examined:
 
 
 def examine_file(
-    content: bytes, declared_size: int | None = None, limits: Limits = DEFAULT_LIMITS
+    content: bytes, declared_size: int | None = None, limits: ParseLimits = DEFAULT_LIMITS
 ) -> Examined:
     """Examine a commit that is, or will be, a file. Spec: AU-02, CM-04, CM-36."""
     found: list[Violation] = []
@@ -265,7 +265,7 @@ _lines = msgspec.json.Decoder(dict[str, dict[str, object]])
 _objects = msgspec.json.Decoder(dict[str, object])
 
 
-def _given_info(given: Mapping[str, object], limits: Limits) -> _Info:
+def _given_info(given: Mapping[str, object], limits: ParseLimits) -> _Info:
     """Validate the `commitInfo` of an inline commit, which is decoded already."""
     rest = {key: value for key, value in given.items() if key not in _ASSIGNED_KEYS}
     try:

@@ -25,7 +25,7 @@ from headgate.protocol.actions import (
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ParseLimits:
     """The size of content that is accepted."""
 
     max_bytes: int = 64 << 20
@@ -34,7 +34,7 @@ class Limits:
     max_depth: int = 64
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = ParseLimits()
 
 
 class Line(msgspec.Struct, frozen=True, gc=False):
@@ -56,7 +56,7 @@ class UnreadableError(Exception):
     """Why a line cannot be parsed; the caller adds its number."""
 
 
-def read(content: bytes, limits: Limits = DEFAULT_LIMITS) -> list[Line]:
+def read(content: bytes, limits: ParseLimits = DEFAULT_LIMITS) -> list[Line]:
     """Parse every line of a commit."""
     if len(content) > limits.max_bytes:
         raise MalformedError(
@@ -82,7 +82,7 @@ def read(content: bytes, limits: Limits = DEFAULT_LIMITS) -> list[Line]:
     return parsed
 
 
-def _decode(raw: bytes, limits: Limits) -> dict[str, object]:
+def _decode(raw: bytes, limits: ParseLimits) -> dict[str, object]:
     if len(raw) > limits.max_line_bytes:
         raise UnreadableError(f"it has {len(raw)} bytes, over the limit of {limits.max_line_bytes}")
     if b"\r" in raw:
@@ -120,10 +120,8 @@ _LONG_RUN = b"9" * 19  # the fewest digits an integer beyond 64 bits can have
 
 
 def check(raw: bytes, value: dict[str, object], room: int) -> None:
-    """Refuse duplicate keys, nesting deeper than `room` and integers beyond 64 bits.
-
-    For speed, a line is only searched for them if counting characters shows that it may have one.
-    """
+    """Refuse duplicate keys, nesting deeper than `room` and integers beyond 64 bits."""
+    # For speed, a line is only searched for them if counting characters shows that it may have one.
     shape = raw.translate(_SHAPE)
     if shape.count(b"{") > room or _LONG_RUN in shape:
         _walk(value, room)

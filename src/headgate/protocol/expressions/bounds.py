@@ -13,16 +13,7 @@ from typing import Generic
 
 from headgate.protocol.expressions.predicates import Literal
 from headgate.protocol.scalars import DIGITS, Comparable, count, parse_count, parse_number
-from headgate.protocol.schema.types import (
-    BOOLEAN,
-    DATE,
-    DOUBLE,
-    FLOAT,
-    TIMESTAMP_NTZ,
-    DataType,
-    DecimalType,
-    is_whole,
-)
+from headgate.protocol.schema import types as delta
 
 # The direction of a bound: not above the least value, or not below the greatest value.
 LOWER, UPPER = -1, +1
@@ -32,9 +23,11 @@ LOWER, UPPER = -1, +1
 class Order(Generic[Comparable]):
     """How values of some types are parsed so that they can be compared."""
 
-    literal: Callable[[Literal, DataType], Comparable | None]
-    partition: Callable[[int, object, DataType], Comparable | None]  # bound of a partition value
-    bound: Callable[[int, object, DataType], Comparable | None]  # bound in statistics
+    literal: Callable[[Literal, delta.DataType], Comparable | None]
+    partition: Callable[
+        [int, object, delta.DataType], Comparable | None
+    ]  # bound of a partition value
+    bound: Callable[[int, object, delta.DataType], Comparable | None]  # bound in statistics
     is_open: bool = False  # the upper bound itself is not a value
 
 
@@ -43,11 +36,11 @@ class Order(Generic[Comparable]):
 _TIE_BREAKERS = "\ufffd\U0010ffff"
 
 
-def _string(value: object, data_type: DataType) -> str | None:
+def _string(value: object, data_type: delta.DataType) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _string_bound(direction: int, value: object, data_type: DataType) -> str | None:
+def _string_bound(direction: int, value: object, data_type: delta.DataType) -> str | None:
     if not isinstance(value, str):
         return None
     if direction == LOWER:
@@ -74,18 +67,18 @@ _MILLISECOND = 1_000
 _WIDEST_ZONE = 18 * 3600 * 1_000_000
 
 
-def _counted(value: object, data_type: DataType) -> int | None:
+def _counted(value: object, data_type: delta.DataType) -> int | None:
     return _counted_bound(0, value, data_type)
 
 
-def _counted_bound(direction: int, value: object, data_type: DataType) -> int | None:
-    if data_type == BOOLEAN:
+def _counted_bound(direction: int, value: object, data_type: delta.DataType) -> int | None:
+    if data_type == delta.BOOLEAN:
         return int(value) if isinstance(value, bool) else None
     number, is_zoned = parse_count(value, data_type)
-    if number is None or data_type == DATE:
+    if number is None or data_type == delta.DATE:
         return number
     # Bounds of timestamps are truncated to milliseconds. Without a zone any zone may be meant.
-    slack = _MILLISECOND if is_zoned or data_type == TIMESTAMP_NTZ else _WIDEST_ZONE
+    slack = _MILLISECOND if is_zoned or data_type == delta.TIMESTAMP_NTZ else _WIDEST_ZONE
     return number + direction * slack
 
 
@@ -100,30 +93,34 @@ _DECIMAL_SLACK = Decimal(2.0**-51)  # some writers compute bounds of decimals as
 _DIGITS_OF_A_DOUBLE = 15
 
 
-def _number(value: Literal, data_type: DataType) -> Decimal | None:
+def _number(value: Literal, data_type: delta.DataType) -> Decimal | None:
     if isinstance(value, bool):
         return None
-    if isinstance(value, float) and not is_whole(data_type) and data_type not in (FLOAT, DOUBLE):
+    if (
+        isinstance(value, float)
+        and not delta.is_whole(data_type)
+        and data_type not in (delta.FLOAT, delta.DOUBLE)
+    ):
         return None  # as a decimal or as a double: the results may differ
     return parse_number(value)
 
 
-def _number_partition(direction: int, value: object, data_type: DataType) -> Decimal | None:
-    if data_type in (FLOAT, DOUBLE):
+def _number_partition(direction: int, value: object, data_type: delta.DataType) -> Decimal | None:
+    if data_type in (delta.FLOAT, delta.DOUBLE):
         return _number_bound(direction, value, data_type)
     return parse_number(value)
 
 
-def _number_bound(direction: int, value: object, data_type: DataType) -> Decimal | None:
-    if isinstance(value, float) and isinstance(data_type, DecimalType):
+def _number_bound(direction: int, value: object, data_type: delta.DataType) -> Decimal | None:
+    if isinstance(value, float) and isinstance(data_type, delta.DecimalType):
         value = repr(value)  # its shortest representation is the decimal it was converted from
     bound = parse_number(value)
     if bound is None or not bound.is_finite():
         return bound
     size, slack = abs(bound), Decimal(0)
-    if isinstance(data_type, DecimalType) and data_type.precision > _DIGITS_OF_A_DOUBLE:
+    if isinstance(data_type, delta.DecimalType) and data_type.precision > _DIGITS_OF_A_DOUBLE:
         slack = DIGITS.multiply(size, _DECIMAL_SLACK)
-    elif data_type in (FLOAT, DOUBLE):
+    elif data_type in (delta.FLOAT, delta.DOUBLE):
         # A double may have been a float when the file was written.
         slack = DIGITS.fma(size, _FLOAT_SLACK, _FLOAT_LEAST)
     return DIGITS.add(bound, slack) if direction == UPPER else DIGITS.subtract(bound, slack)
@@ -135,11 +132,11 @@ NUMBERS = Order(_number, _number_partition, _number_bound)
 # Integers compared with integers: no decimals are needed.
 
 
-def _whole(value: object, data_type: DataType) -> int | None:
+def _whole(value: object, data_type: delta.DataType) -> int | None:
     return value if type(value) is int else None
 
 
-def _whole_bound(direction: int, value: object, data_type: DataType) -> int | None:
+def _whole_bound(direction: int, value: object, data_type: delta.DataType) -> int | None:
     return value if type(value) is int else None
 
 

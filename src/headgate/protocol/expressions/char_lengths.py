@@ -29,8 +29,12 @@ class CharLengths:
 
     length: int | None = None
     is_char: bool = False
-    fields: Mapping[str, CharLengths] = field(default_factory=dict)  # by folded names
-    within: tuple[CharLengths, ...] = ()  # of an array its element, of a map key and value
+    # By folded names of fields, or `element`, `key` and `value`.
+    parts: Mapping[str, CharLengths] = field(default_factory=dict)
+
+    def at(self, name: str) -> CharLengths:
+        """Return the lengths of a type directly within this one."""
+        return self.parts.get(fold(name), UNLIMITED)
 
     @property
     def type(self) -> str:
@@ -40,8 +44,7 @@ class CharLengths:
     @property
     def is_limited(self) -> bool:
         """Whether a length is declared anywhere in the type."""
-        inner = (*self.fields.values(), *self.within)
-        return self.length is not None or any(item.is_limited for item in inner)
+        return self.length is not None or any(item.is_limited for item in self.parts.values())
 
 
 UNLIMITED: Final = CharLengths()
@@ -86,14 +89,19 @@ def _take_type(reader: TokenReader) -> CharLengths:
                 _expect(reader, ":")
                 fields[name] = _take_type(reader)
                 reader.took(",")
-            return CharLengths(fields=fields)
-        case "array" | "map":
+            return CharLengths(parts=fields)
+        case "array":
             _expect(reader, "<")
-            within = [_take_type(reader)]
-            while reader.took(","):
-                within.append(_take_type(reader))
+            element = _take_type(reader)
             _expect(reader, ">")
-            return CharLengths(within=tuple(within))
+            return CharLengths(parts={"element": element})
+        case "map":
+            _expect(reader, "<")
+            key = _take_type(reader)
+            _expect(reader, ",")
+            value = _take_type(reader)
+            _expect(reader, ">")
+            return CharLengths(parts={"key": key, "value": value})
         case "char" | "varchar" as word:
             _expect(reader, "(")
             length = int(reader.take().text)
@@ -104,15 +112,11 @@ def _take_type(reader: TokenReader) -> CharLengths:
         case _:
             if reader.took("("):
                 while not reader.took(")"):
-                    _expect_more(reader)
+                    if reader.take().kind is TokenKind.END:
+                        raise ValueError
             return CharLengths()
 
 
 def _expect(reader: TokenReader, key: str) -> None:
     if not reader.took(key):
         raise ValueError(key)
-
-
-def _expect_more(reader: TokenReader) -> None:
-    if reader.take().kind is TokenKind.END:
-        raise ValueError

@@ -8,31 +8,24 @@ from collections.abc import Iterator
 from headgate.names import fold
 from headgate.protocol.actions import Metadata
 from headgate.protocol.expressions.lexer import TokenKind, UnclosedError, lex
+from headgate.protocol.schema import types as delta
 from headgate.protocol.schema.alteration import dotted
-from headgate.protocol.schema.types import (
-    GENERATION,
-    Path,
-    all_fields,
-    check_constraints,
-    from_json,
-    invariants,
-)
 
 STATISTICS_COLUMNS = "delta.dataSkippingStatsColumns"
 
 
-def dependents(metadata: Metadata, path: Path) -> list[str]:
+def dependents(metadata: Metadata, path: delta.Path) -> list[str]:
     """List what refers to a column by name: constraints, generated columns, statistics."""
-    schema = from_json(metadata.schema_string)
+    schema = delta.from_json(metadata.schema_string)
     texts = {
         f"constraint {name}": text
-        for name, text in check_constraints(metadata.configuration).items()
+        for name, text in delta.check_constraints(metadata.configuration).items()
     }
-    texts |= {f"invariant of {dotted(at)}": text for at, text in invariants(schema).items()}
+    texts |= {f"invariant of {dotted(at)}": text for at, text in delta.invariants(schema).items()}
     texts |= {
-        f"generated column {dotted(at)}": str(item.metadata[GENERATION])
-        for at, item in all_fields(schema)
-        if GENERATION in item.metadata
+        f"generated column {dotted(at)}": str(item.metadata[delta.GENERATION])
+        for at, item in delta.all_fields(schema)
+        if delta.GENERATION in item.metadata
     }
     if STATISTICS_COLUMNS in metadata.configuration:
         texts[f"property {STATISTICS_COLUMNS}"] = metadata.configuration[STATISTICS_COLUMNS]

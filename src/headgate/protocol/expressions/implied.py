@@ -25,27 +25,9 @@ from headgate.protocol.expressions.predicates import (
     Or,
     Predicate,
 )
-from headgate.protocol.expressions.tree import (
-    ColumnReference,
-    Constant,
-    Expression,
-    OperatorCall,
-)
+from headgate.protocol.expressions.tree import ColumnReference, Constant, Expression, OperatorCall
 from headgate.protocol.scalars import PLAIN_TIMESTAMP, parse_date, parse_moment
-from headgate.protocol.schema.types import (
-    BOOLEAN,
-    DOUBLE,
-    FLOAT,
-    TIMESTAMP,
-    TIMESTAMP_NTZ,
-    DataType,
-    DecimalType,
-    Primitive,
-    StructField,
-    StructType,
-    find_all,
-    is_whole,
-)
+from headgate.protocol.schema import types as delta
 
 _SWAPPED = {
     Operator.LT: Operator.GT,
@@ -58,7 +40,7 @@ _OPERATORS = {operator.value: operator for operator in Operator}
 
 def implied_predicate(
     tree: Expression,
-    schema: StructType,
+    schema: delta.StructType,
     *,
     labels: Collection[tuple[str, ...]] = (),
     others: Collection[str] = (),
@@ -112,7 +94,7 @@ def _atom(node: Expression, columns: _Columns) -> Predicate | None:
     match node:
         case ColumnReference():
             fields = columns.find(node)
-            is_flag = bool(fields) and fields[-1].type == BOOLEAN
+            is_flag = bool(fields) and fields[-1].type == delta.BOOLEAN
             return Compare(_path(fields), Operator.EQ, True) if is_flag else None
         case OperatorCall("IS NULL", (item,)) | OperatorCall("<=>", (item, Constant("NULL"))):
             return columns.is_null(item)
@@ -134,7 +116,7 @@ def _in(item: Expression, choices: Sequence[Expression], columns: _Columns) -> P
     fields, constants = columns.find(item), [_certain(choice) for choice in choices]
     # A list has one type; timestamps written as strings may be compared as strings.
     kinds = {None if constant is None else constant.kind for constant in constants}
-    if not fields or len(kinds) > 1 or fields[-1].type in (TIMESTAMP, TIMESTAMP_NTZ):
+    if not fields or len(kinds) > 1 or fields[-1].type in (delta.TIMESTAMP, delta.TIMESTAMP_NTZ):
         return None
     literals = [_literal(constant, fields[-1], columns) for constant in constants]
     known = [literal for literal in literals if literal is not None]
@@ -145,12 +127,12 @@ def _in(item: Expression, choices: Sequence[Expression], columns: _Columns) -> P
 class _Columns:
     """The columns that a condition may use."""
 
-    schema: StructType
+    schema: delta.StructType
     labels: Sequence[tuple[str, ...]]  # folded, the longest first
     others: Collection[str]
     is_utc: bool
 
-    def find(self, node: Expression) -> list[StructField]:
+    def find(self, node: Expression) -> list[delta.StructField]:
         """Find the field of a column reference; empty if it is not a column of this table."""
         if not isinstance(node, ColumnReference):
             return []
@@ -163,8 +145,8 @@ class _Columns:
             return []
         return self._fields(path)
 
-    def _fields(self, path: tuple[str, ...]) -> list[StructField]:
-        found = find_all(self.schema, path)
+    def _fields(self, path: tuple[str, ...]) -> list[delta.StructField]:
+        found = delta.find_all(self.schema, path)
         return found if len(found) == len(path) else []
 
     def is_null(self, column: Expression) -> Predicate | None:
@@ -177,7 +159,7 @@ class _Columns:
         return None if literal is None else Compare(_path(fields), operator, literal)
 
 
-def _path(fields: Sequence[StructField]) -> tuple[str, ...]:
+def _path(fields: Sequence[delta.StructField]) -> tuple[str, ...]:
     return tuple(item.name for item in fields)
 
 
@@ -198,7 +180,9 @@ def _certain(node: Expression) -> Constant | None:
             return None
 
 
-def _literal(constant: Constant | None, column: StructField, columns: _Columns) -> Literal | None:
+def _literal(
+    constant: Constant | None, column: delta.StructField, columns: _Columns
+) -> Literal | None:
     """Convert a constant for a comparison with a column; None if Spark would cast either side."""
     if constant is None or any(key.startswith("__CHAR_VARCHAR") for key in column.metadata):
         return None  # Spark pads strings of a declared length with blanks before it compares
@@ -206,36 +190,36 @@ def _literal(constant: Constant | None, column: StructField, columns: _Columns) 
     match constant.kind, of:
         case "NUMBER", _:
             return _number(text, of)
-        case "BOOLEAN", Primitive("boolean"):
+        case "BOOLEAN", delta.Primitive("boolean"):
             return text == "TRUE"
-        case "STRING", Primitive("string"):
+        case "STRING", delta.Primitive("string"):
             return text
-        case "STRING" | "DATE", Primitive("date"):
+        case "STRING" | "DATE", delta.Primitive("date"):
             return text if _is_date(text) else None
-        case "STRING" | "TIMESTAMP", Primitive("timestamp"):
+        case "STRING" | "TIMESTAMP", delta.Primitive("timestamp"):
             zone = _zone(text)
             return text if zone or (zone == "" and columns.is_utc) else None
-        case "STRING" | "TIMESTAMP_NTZ", Primitive("timestamp_ntz"):
+        case "STRING" | "TIMESTAMP_NTZ", delta.Primitive("timestamp_ntz"):
             return text if _zone(text) == "" else None
         case _:
             return None
 
 
-def _number(text: str, of: DataType) -> Literal | None:
+def _number(text: str, of: delta.DataType) -> Literal | None:
     whole = re.fullmatch(r"(-?\d{1,38})[lLsSyY]?", text)
-    if is_whole(of):
+    if delta.is_whole(of):
         return int(whole[1]) if whole else None
     plain = re.fullmatch(r"-?(\d{0,38})(?:\.(\d{0,38}))?", text)
-    if isinstance(of, DecimalType):
+    if isinstance(of, delta.DecimalType):
         if plain is None:
             return None
         digits, places = plain[1].lstrip("0"), plain[2] or ""
         # Spark rounds what is beyond the precision of a decimal.
         most = max(len(digits), of.precision - of.scale) + max(len(places), of.scale)
         return f"{Decimal(text):f}" if most <= 38 else None
-    if of == FLOAT:
+    if of == delta.FLOAT:
         return int(whole[1]) if whole and abs(int(whole[1])) <= 2**24 else None
-    if of == DOUBLE:
+    if of == delta.DOUBLE:
         if whole:
             return int(whole[1]) if abs(int(whole[1])) <= 2**53 else None
         number = float(text) if re.fullmatch(r"-?[\d.]+(?:[eE][+-]?\d+)?", text) else math.inf

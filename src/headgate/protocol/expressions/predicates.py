@@ -1,7 +1,4 @@
-"""Predicates over a table's columns, and their evaluation on a row.
-
-NULL follows SQL's three-valued logic; NaN equals itself and is greater than every number.
-"""
+"""Predicates over columns; NaN equals itself and is greater than every number."""
 
 from __future__ import annotations
 

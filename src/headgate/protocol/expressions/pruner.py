@@ -1,7 +1,4 @@
-"""Decide by partition values and statistics whether a file may hold a row that matches a predicate.
-
-A file with a matching row is never skipped, whatever its statistics omit, truncate or round.
-"""
+"""Decide whether a file may hold a row that matches a predicate; if uncertain, it may."""
 
 from __future__ import annotations
 
@@ -35,22 +32,8 @@ from headgate.protocol.expressions.predicates import (
 )
 from headgate.protocol.partition_values import parse_partition_value
 from headgate.protocol.scalars import Comparable
+from headgate.protocol.schema import types as delta
 from headgate.protocol.schema.column_mapping import physical_name
-from headgate.protocol.schema.types import (
-    BOOLEAN,
-    DATE,
-    DOUBLE,
-    FLOAT,
-    STRING,
-    TIMESTAMP,
-    TIMESTAMP_NTZ,
-    DataType,
-    DecimalType,
-    Path,
-    StructType,
-    find_all,
-    is_whole,
-)
 from headgate.protocol.statistics import Values
 
 _NONE: Values = {}
@@ -63,7 +46,7 @@ class Pruner:
     without it if the mode is `none`.
     """
 
-    def __init__(self, predicate: Predicate, schema: StructType) -> None:
+    def __init__(self, predicate: Predicate, schema: delta.StructType) -> None:
         self._evaluator = _evaluator(predicate, schema)
 
     def may_match(
@@ -102,7 +85,7 @@ _Evaluator = Callable[[_File], int]
 _DEEPEST = 100  # predicates may come from a client; deeper parts are not evaluated
 
 
-def _evaluator(predicate: Predicate, schema: StructType, depth: int = 0) -> _Evaluator:
+def _evaluator(predicate: Predicate, schema: delta.StructType, depth: int = 0) -> _Evaluator:
     if depth > _DEEPEST:
         return _anything
     match predicate:
@@ -146,7 +129,7 @@ def _all_of(evaluators: list[_Evaluator]) -> _Evaluator:
     return conjunction
 
 
-def _null_evaluator(column: Column, schema: StructType) -> _Evaluator:
+def _null_evaluator(column: Column, schema: delta.StructType) -> _Evaluator:
     found = _locate(column, schema)
     if found is None:
         return _anything
@@ -155,19 +138,23 @@ def _null_evaluator(column: Column, schema: StructType) -> _Evaluator:
 
 
 def _value_evaluator(
-    column: Column, schema: StructType, operator: Operator, literals: tuple[Literal, ...]
+    column: Column, schema: delta.StructType, operator: Operator, literals: tuple[Literal, ...]
 ) -> _Evaluator:
     found = _locate(column, schema)
     if found is None:
         return _anything
     physical, data_type = found
-    if data_type == STRING:
+    if data_type == delta.STRING:
         return _evaluator_by(STRINGS, data_type, physical, operator, literals)
-    if data_type in (DATE, TIMESTAMP, TIMESTAMP_NTZ, BOOLEAN):
+    if data_type in (delta.DATE, delta.TIMESTAMP, delta.TIMESTAMP_NTZ, delta.BOOLEAN):
         return _evaluator_by(COUNTED, data_type, physical, operator, literals)
-    if is_whole(data_type) and all(type(literal) is int for literal in literals):
+    if delta.is_whole(data_type) and all(type(literal) is int for literal in literals):
         return _evaluator_by(WHOLES, data_type, physical, operator, literals)
-    if data_type in (FLOAT, DOUBLE) or isinstance(data_type, DecimalType) or is_whole(data_type):
+    if (
+        data_type in (delta.FLOAT, delta.DOUBLE)
+        or isinstance(data_type, delta.DecimalType)
+        or delta.is_whole(data_type)
+    ):
         return _evaluator_by(NUMBERS, data_type, physical, operator, literals)
     return _nulls_only(physical)
 
@@ -176,13 +163,13 @@ def _anything(file: _File) -> int:
     return _ANYTHING
 
 
-def _nulls_only(physical: Path) -> _Evaluator:
+def _nulls_only(physical: delta.Path) -> _Evaluator:
     """Evaluate a column without an order: all that is known is whether it is null."""
     return lambda file: _NULL if _is_null(file, physical) == _TRUE else _ANYTHING
 
 
-def _locate(column: Column, schema: StructType) -> tuple[Path, DataType] | None:
-    fields = find_all(schema, column)
+def _locate(column: Column, schema: delta.StructType) -> tuple[delta.Path, delta.DataType] | None:
+    fields = delta.find_all(schema, column)
     if len(fields) != len(column) or not fields:
         return None
     if any("__COLLATIONS" in field.metadata for field in fields):
@@ -190,7 +177,7 @@ def _locate(column: Column, schema: StructType) -> tuple[Path, DataType] | None:
     return tuple(physical_name(field) for field in fields), fields[-1].type
 
 
-def _is_null(file: _File, physical: Path) -> int:
+def _is_null(file: _File, physical: delta.Path) -> int:
     """Return the possible values of IS NULL for a column on the rows of a file."""
     if len(physical) == 1 and physical[0] in file.partition_values:
         return _FALSE if file.partition_values[physical[0]] else _TRUE
@@ -205,8 +192,8 @@ def _is_null(file: _File, physical: Path) -> int:
 
 def _evaluator_by(
     order: Order[Comparable],
-    data_type: DataType,
-    physical: Path,
+    data_type: delta.DataType,
+    physical: delta.Path,
     operator: Operator,
     literals: tuple[Literal, ...],
 ) -> _Evaluator:
@@ -216,7 +203,7 @@ def _evaluator_by(
         if value is None:
             return _nulls_only(physical)
         values.append(value)
-    has_nan = data_type in (FLOAT, DOUBLE)
+    has_nan = data_type in (delta.FLOAT, delta.DOUBLE)
     name = physical[0] if len(physical) == 1 else None
 
     def evaluate(file: _File) -> int:

@@ -77,10 +77,7 @@ def advance(
     txn_id: str | None = None,
     timestamp_ms: int | None = None,
 ) -> VersionChecksum | None:
-    """Compute a version's checksum from the one before; version 0 has none before it.
-
-    Returns None if it cannot be computed from this commit alone, but only from the whole table.
-    """
+    """Compute a version's checksum from the one before; None if that needs the whole table."""
     adds, removes = list(adds), list(removes)
     counted = None if before is None else FileTotals(before.num_files, before.table_size_bytes)
     files = files_after(counted, adds, removes)

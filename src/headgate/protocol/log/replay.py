@@ -42,7 +42,6 @@ class Ground(Protocol):
 
     def sizes(self, keys: Collection[FileKey]) -> Mapping[FileKey, int]:
         """Return the sizes of those of these files that exist."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +179,9 @@ def apply(state: TableState, version: Version, actions: Iterable[Wrapped]) -> Ta
 
 
 def contradiction(actions: Iterable[Wrapped]) -> str | None:
-    """Return a contradiction between the actions of a compaction, if there is one.
-
-    It holds the net effect of its commits without their order: if it both adds and removes a file,
-    readers cannot know which was last.
-    """
+    """Return a contradiction between the actions of a compaction, if there is one."""
+    # It holds the net effect of its commits without their order: if it both adds and removes a
+    # file, readers cannot know which was last.
     seen: dict[object, Known] = {}
     for line in actions:
         match action := line.action():

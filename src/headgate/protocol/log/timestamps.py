@@ -20,10 +20,7 @@ ENABLEMENT_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
 
 
 def next_timestamp(now_ms: int, clock_ms: int, newest: Iterable[int] = ()) -> int:
-    """Choose the timestamp of a transaction: after the newest of every table it writes.
-
-    Spec: CM-36.
-    """
+    """Choose a transaction's timestamp, after the newest of every table it writes. Spec: CM-36."""
     return max(now_ms, clock_ms, *(1 + timestamp_ms for timestamp_ms in newest))
 
 

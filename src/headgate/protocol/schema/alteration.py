@@ -1,38 +1,15 @@
-"""Schema changes of ALTER TABLE: add, change, move and drop columns.
-
-Existing rows are not checked here.
-"""
+"""Schema changes of ALTER TABLE: add, change, move and drop columns, without checking rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from headgate.errors import (
-    AlreadyExistsError,
-    InvalidArgumentError,
-    NotFoundError,
-    UnsupportedFeatureError,
-)
+from headgate import errors
 from headgate.names import did_you_mean
+from headgate.protocol.schema import types as delta
 from headgate.protocol.schema.column_mapping import without_mapping
 from headgate.protocol.schema.type_widening import is_widening, retyped_field
-from headgate.protocol.schema.types import (
-    DEFAULT,
-    GENERATION,
-    IDENTITY,
-    INVARIANTS,
-    VOID,
-    DataType,
-    Path,
-    StructField,
-    StructType,
-    all_fields,
-    columns_with,
-    find,
-    parts,
-    with_parts,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,33 +35,30 @@ Position = First | After
 
 @dataclass(frozen=True, slots=True)
 class AddedColumn:
-    """A new column; `within` is the path of its struct, empty for the table itself.
+    """A new column; `within` is the path of its struct, also with `element`, `key` and `value`."""
 
-    `element`, `key` and `value` lead into arrays and maps.
-    """
-
-    field: StructField
-    within: Path = ()
+    field: delta.StructField
+    within: delta.Path = ()
     position: Position | None = None
 
     @property
-    def path(self) -> Path:
+    def path(self) -> delta.Path:
         return (*self.within, self.field.name)
 
 
 # Changes
 
 
-def added(schema: StructType, columns: Iterable[AddedColumn]) -> StructType:
+def added(schema: delta.StructType, columns: Iterable[AddedColumn]) -> delta.StructType:
     """Add columns one after the other, each at its position."""
     for column in columns:
         item = _checked_new_column(column)
 
         def grown(
-            struct: StructType, column: AddedColumn = column, item: StructField = item
-        ) -> StructType:
-            if find(struct, [item.name]) is not None:
-                raise AlreadyExistsError(f"A column {dotted(column.path)} exists already.")
+            struct: delta.StructType, column: AddedColumn = column, item: delta.StructField = item
+        ) -> delta.StructType:
+            if delta.find(struct, [item.name]) is not None:
+                raise errors.AlreadyExistsError(f"A column {dotted(column.path)} exists already.")
             return _placed(struct, item, column.position)
 
         schema = _in_struct(schema, column.within, grown)
@@ -92,49 +66,55 @@ def added(schema: StructType, columns: Iterable[AddedColumn]) -> StructType:
 
 
 def edited(
-    schema: StructType, path: Path, change: Callable[[StructField], StructField]
-) -> StructType:
+    schema: delta.StructType,
+    path: delta.Path,
+    change: Callable[[delta.StructField], delta.StructField],
+) -> delta.StructType:
     """Replace a field by a changed one."""
 
-    def within(struct: StructType) -> StructType:
+    def within(struct: delta.StructType) -> delta.StructType:
         item = _field(struct, path)
-        return StructType(tuple(change(i) if i is item else i for i in struct.fields))
+        return delta.StructType(tuple(change(i) if i is item else i for i in struct.fields))
 
     return _in_struct(schema, path[:-1], within)
 
 
-def moved(schema: StructType, path: Path, position: Position) -> StructType:
+def moved(schema: delta.StructType, path: delta.Path, position: Position) -> delta.StructType:
     """Move a field within its struct."""
 
-    def within(struct: StructType) -> StructType:
+    def within(struct: delta.StructType) -> delta.StructType:
         item = _field(struct, path)
-        others = StructType(tuple(i for i in struct.fields if i is not item))
+        others = delta.StructType(tuple(i for i in struct.fields if i is not item))
         return _placed(others, item, position)
 
     return _in_struct(schema, path[:-1], within)
 
 
-def dropped(schema: StructType, path: Path) -> StructType:
+def dropped(schema: delta.StructType, path: delta.Path) -> delta.StructType:
     """Remove a field."""
 
-    def within(struct: StructType) -> StructType:
+    def within(struct: delta.StructType) -> delta.StructType:
         item = _field(struct, path)
-        return StructType(tuple(i for i in struct.fields if i is not item))
+        return delta.StructType(tuple(i for i in struct.fields if i is not item))
 
     return _in_struct(schema, path[:-1], within)
 
 
-def retyped(item: StructField, new_type: DataType, path: Path) -> StructField:
+def retyped(
+    item: delta.StructField, new_type: delta.DataType, path: delta.Path
+) -> delta.StructField:
     """Widen a field's type, and record the old one: existing files keep it."""
 
-    def widened(before: DataType, after: DataType, within: Path) -> DataType | None:
+    def widened(
+        before: delta.DataType, after: delta.DataType, within: delta.Path
+    ) -> delta.DataType | None:
         if before == after or str(before) == str(after):
             return before
         if is_widening(before, after):
             return None
-        if before == VOID:  # never stored in files
+        if before == delta.VOID:  # never stored in files
             return after
-        raise UnsupportedFeatureError(
+        raise errors.UnsupportedFeatureError(
             f"Column {dotted((*path, *within))} is {before} and cannot become {after}: "
             "that is not a widening (typeWidening).",
             remedy="Add a new column and fill it from this one.",
@@ -150,25 +130,25 @@ def dotted(path: Sequence[str]) -> str:
     )
 
 
-def _checked_new_column(column: AddedColumn) -> StructField:
+def _checked_new_column(column: AddedColumn) -> delta.StructField:
     """Refuse a column that existing rows cannot have; drop column mapping of another table."""
-    [item] = without_mapping(StructType((column.field,))).fields
-    alone = StructType((item,))
-    for path, inner in all_fields(alone):
+    [item] = without_mapping(delta.StructType((column.field,))).fields
+    alone = delta.StructType((item,))
+    for path, inner in delta.all_fields(alone):
         if not inner.nullable:
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 f"The new column {dotted((*column.within, *path))} is NOT NULL, and existing rows "
                 "have no value for it.",
                 remedy="Add it without NOT NULL, fill it, then make it NOT NULL.",
             )
     for key, feature in (
-        (DEFAULT, "allowColumnDefaults"),
-        (GENERATION, "generatedColumns"),
-        (IDENTITY, "identityColumns"),
-        (INVARIANTS, "invariants"),
+        (delta.DEFAULT, "allowColumnDefaults"),
+        (delta.GENERATION, "generatedColumns"),
+        (delta.IDENTITY, "identityColumns"),
+        (delta.INVARIANTS, "invariants"),
     ):
-        if columns_with(alone, key):
-            raise UnsupportedFeatureError(
+        if delta.columns_with(alone, key):
+            raise errors.UnsupportedFeatureError(
                 f"The new column {dotted(column.path)} has a default, an expression or a "
                 f"constraint ({feature}), which existing rows would need too.",
                 remedy="Add it as a plain column, and set its default afterwards.",
@@ -177,50 +157,57 @@ def _checked_new_column(column: AddedColumn) -> StructField:
 
 
 def _in_struct(
-    schema: StructType,
-    path: Path,
-    change: Callable[[StructType], StructType],
-    above: Path = (),
-) -> StructType:
+    schema: delta.StructType,
+    path: delta.Path,
+    change: Callable[[delta.StructType], delta.StructType],
+    above: delta.Path = (),
+) -> delta.StructType:
     """Change the struct at a path."""
     if not path:
         return change(schema)
     here = (*above, path[0])
     item = _field(schema, here)
     inner = _in_type(item.type, path[1:], change, here)
-    return StructType(tuple(replace(i, type=inner) if i is item else i for i in schema.fields))
+    return delta.StructType(
+        tuple(replace(i, type=inner) if i is item else i for i in schema.fields)
+    )
 
 
 def _in_type(
-    data_type: DataType, path: Path, change: Callable[[StructType], StructType], above: Path
-) -> DataType:
-    if isinstance(data_type, StructType):
+    data_type: delta.DataType,
+    path: delta.Path,
+    change: Callable[[delta.StructType], delta.StructType],
+    above: delta.Path,
+) -> delta.DataType:
+    if isinstance(data_type, delta.StructType):
         return _in_struct(data_type, path, change, above)
-    if not path or path[0] not in dict(parts(data_type)):
-        raise InvalidArgumentError(
+    if not path or path[0] not in dict(delta.parts(data_type)):
+        raise errors.InvalidArgumentError(
             f"Column {dotted(above)} is a {data_type} and has no fields.",
             remedy="Name a struct; element, key and value lead into arrays and maps.",
         )
     name, *rest = path
 
-    def changed(part: str, inner: DataType) -> DataType:
+    def changed(part: str, inner: delta.DataType) -> delta.DataType:
         return _in_type(inner, tuple(rest), change, (*above, name)) if part == name else inner
 
-    return with_parts(data_type, changed)
+    return delta.with_parts(data_type, changed)
 
 
-def _field(struct: StructType, path: Path) -> StructField:
-    item = find(struct, path[-1:])
+def _field(struct: delta.StructType, path: delta.Path) -> delta.StructField:
+    item = delta.find(struct, path[-1:])
     if item is None:
         known = [item.name for item in struct.fields]
-        raise NotFoundError(
+        raise errors.NotFoundError(
             f"There is no column {dotted(path)}.{did_you_mean(path[-1], known)}",
             remedy=f"Use one of {', '.join(known)}.",
         )
     return item
 
 
-def _placed(struct: StructType, item: StructField, position: Position | None) -> StructType:
+def _placed(
+    struct: delta.StructType, item: delta.StructField, position: Position | None
+) -> delta.StructType:
     fields = list(struct.fields)
     match position:
         case None:
@@ -229,4 +216,4 @@ def _placed(struct: StructType, item: StructField, position: Position | None) ->
             fields.insert(0, item)
         case After(column):
             fields.insert(fields.index(_field(struct, (column,))) + 1, item)
-    return StructType(tuple(fields))
+    return delta.StructType(tuple(fields))

@@ -9,15 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from headgate.protocol.schema.types import (
-    DataType,
-    Path,
-    StructField,
-    StructType,
-    all_fields,
-    find_all,
-    with_parts,
-)
+from headgate.protocol.schema import types as delta
 
 # Properties of a table
 _PREFIX = "delta.columnMapping."
@@ -32,53 +24,55 @@ MAPPING_NAME = "delta.columnMapping.physicalName"
 class Leaf:
     """A column, or a field within structs, that is not a struct itself."""
 
-    path: Path
-    physical: Path  # the names in data files, partition values and statistics
-    type: DataType
+    path: delta.Path
+    physical: delta.Path  # the names in data files, partition values and statistics
+    type: delta.DataType
     nullable: bool  # it, or a struct around it, may be null
 
 
-def physical_name(item: StructField) -> str:
+def physical_name(item: delta.StructField) -> str:
     """Return the name of a field in files and statistics."""
     name = item.metadata.get(MAPPING_NAME)
     return name if isinstance(name, str) else item.name
 
 
-def field_id(item: StructField) -> int | None:
+def field_id(item: delta.StructField) -> int | None:
     """Return the column mapping id of a field."""
     number = item.metadata.get(MAPPING_ID)
     return number if isinstance(number, int) and not isinstance(number, bool) else None
 
 
-def physical_path(schema: StructType, path: Sequence[str]) -> Path | None:
+def physical_path(schema: delta.StructType, path: Sequence[str]) -> delta.Path | None:
     """Convert a path within structs to physical names."""
-    fields = find_all(schema, path)
+    fields = delta.find_all(schema, path)
     return tuple(physical_name(item) for item in fields) if len(fields) == len(path) else None
 
 
-def leaf_columns(schema: StructType) -> list[Leaf]:
+def leaf_columns(schema: delta.StructType) -> list[Leaf]:
     """List the columns that have statistics: fields within structs; an array or map is one leaf."""
     return list(_leaves(schema, (), (), nullable=False))
 
 
-def without_mapping(schema: StructType) -> StructType:
+def without_mapping(schema: delta.StructType) -> delta.StructType:
     """Drop the metadata of column mapping: in mode `none` it has no effect."""
 
-    def unmapped(item: StructField) -> StructField:
+    def unmapped(item: delta.StructField) -> delta.StructField:
         metadata = {k: v for k, v in item.metadata.items() if not k.startswith(_PREFIX)}
         return replace(item, metadata=metadata)
 
-    return _each_field(schema, unmapped)
+    return delta.each_field(schema, unmapped)
 
 
 def with_mapping(
-    schema: StructType, new_name: Callable[[], str], last_id: int = 0
-) -> tuple[StructType, int]:
+    schema: delta.StructType, new_name: Callable[[], str], last_id: int = 0
+) -> tuple[delta.StructType, int]:
     """Add missing ids and physical names to all fields; also return the last id."""
-    used = [number for _, item in all_fields(schema) if (number := field_id(item)) is not None]
+    used = [
+        number for _, item in delta.all_fields(schema) if (number := field_id(item)) is not None
+    ]
     last = max([last_id, *used])
 
-    def mapped(item: StructField) -> StructField:
+    def mapped(item: delta.StructField) -> delta.StructField:
         nonlocal last
         metadata = dict(item.metadata)
         if field_id(item) is None:
@@ -87,23 +81,15 @@ def with_mapping(
         metadata.setdefault(MAPPING_NAME, new_name())
         return replace(item, metadata=metadata)
 
-    return _each_field(schema, mapped), last
+    return delta.each_field(schema, mapped), last
 
 
-def _leaves(schema: StructType, path: Path, physical: Path, *, nullable: bool) -> Iterator[Leaf]:
+def _leaves(
+    schema: delta.StructType, path: delta.Path, physical: delta.Path, *, nullable: bool
+) -> Iterator[Leaf]:
     for item in schema.fields:
         below, beneath = (*path, item.name), (*physical, physical_name(item))
-        if isinstance(item.type, StructType):
+        if isinstance(item.type, delta.StructType):
             yield from _leaves(item.type, below, beneath, nullable=nullable or item.nullable)
         else:
             yield Leaf(below, beneath, item.type, nullable or item.nullable)
-
-
-def _each_field(schema: StructType, change: Callable[[StructField], StructField]) -> StructType:
-    def within(_: str, data_type: DataType) -> DataType:
-        if isinstance(data_type, StructType):
-            return _each_field(data_type, change)
-        return with_parts(data_type, within)
-
-    changed = (change(item) for item in schema.fields)
-    return StructType(tuple(replace(item, type=within("", item.type)) for item in changed))

@@ -1,7 +1,4 @@
-"""Type widening: which changes of a type are allowed, and how a schema records them.
-
-Existing files keep the old type; readers convert their values.
-"""
+"""Type widening: which changes of a type are allowed, and how a schema records them."""
 
 from __future__ import annotations
 
@@ -11,24 +8,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from headgate.errors import MalformedError
-from headgate.protocol.schema.types import (
-    LONG,
-    ArrayType,
-    DataType,
-    DecimalType,
-    MapType,
-    Path,
-    Primitive,
-    StructField,
-    StructType,
-    all_fields,
-    is_whole,
-    parts,
-    place,
-    type_from_object,
-    type_to_object,
-    with_parts,
-)
+from headgate.protocol.schema import types as delta
 
 TYPE_CHANGES = "delta.typeChanges"
 
@@ -37,9 +17,9 @@ TYPE_CHANGES = "delta.typeChanges"
 class TypeChange:
     """A change of a column's type in `delta.typeChanges`."""
 
-    path: Path
-    before: DataType
-    after: DataType
+    path: delta.Path
+    before: delta.DataType
+    after: delta.DataType
     within: str | None = None  # `element`, `key`, `value`, or several of them with dots
 
 
@@ -49,20 +29,20 @@ class _Change(msgspec.Struct, frozen=True, rename="camel"):
     field_path: str | None = None
 
 
-def type_changes(schema: StructType) -> list[TypeChange]:
+def type_changes(schema: delta.StructType) -> list[TypeChange]:
     """List the recorded type changes of all fields, oldest first for each."""
     found: list[TypeChange] = []
-    for path, item in all_fields(schema):
+    for path, item in delta.all_fields(schema):
         if TYPE_CHANGES in item.metadata:
             try:
                 changes = msgspec.convert(item.metadata[TYPE_CHANGES], list[_Change])
             except msgspec.ValidationError as error:
-                raise MalformedError(f"The type changes {place(path)}: {error}.") from error
+                raise MalformedError(f"The type changes {delta.place(path)}: {error}.") from error
             found.extend(
                 TypeChange(
                     path,
-                    type_from_object(change.from_type, path),
-                    type_from_object(change.to_type, path),
+                    delta.type_from_object(change.from_type, path),
+                    delta.type_from_object(change.to_type, path),
                     change.field_path,
                 )
                 for change in changes
@@ -71,12 +51,12 @@ def type_changes(schema: StructType) -> list[TypeChange]:
 
 
 # Changes a type to another one; the third argument is its path within the field's type.
-ChangeType = Callable[[DataType, DataType, Path], DataType | None]
+ChangeType = Callable[[delta.DataType, delta.DataType, delta.Path], delta.DataType | None]
 
 
 def retyped_field(
-    item: StructField, path: Path, new_type: DataType, change: ChangeType
-) -> StructField:
+    item: delta.StructField, path: delta.Path, new_type: delta.DataType, change: ChangeType
+) -> delta.StructField:
     """Change a field's type, or the types within its arrays and maps, and record every change.
 
     `change` is called for each other type with the new one at its place. It returns the type
@@ -84,10 +64,14 @@ def retyped_field(
     """
     changes: list[TypeChange] = []
 
-    def changed(before: DataType, after: DataType, within: Path) -> DataType:
-        if isinstance(before, ArrayType | MapType) and type(before) is type(after):
-            others = dict(parts(after))
-            return with_parts(before, lambda name, t: changed(t, others[name], (*within, name)))
+    def changed(
+        before: delta.DataType, after: delta.DataType, within: delta.Path
+    ) -> delta.DataType:
+        if isinstance(before, delta.ArrayType | delta.MapType) and type(before) is type(after):
+            others = dict(delta.parts(after))
+            return delta.with_parts(
+                before, lambda name, t: changed(t, others[name], (*within, name))
+            )
         kept = change(before, after, within)
         if kept is not None:
             return kept
@@ -100,43 +84,42 @@ def retyped_field(
     recorded = item.metadata.get(TYPE_CHANGES)
     entries: list[object] = list(recorded) if isinstance(recorded, list) else []
     for one in changes:
-        entry = {"fromType": type_to_object(one.before), "toType": type_to_object(one.after)}
+        entry = {
+            "fromType": delta.type_to_object(one.before),
+            "toType": delta.type_to_object(one.after),
+        }
         entries.append(entry if one.within is None else {**entry, "fieldPath": one.within})
     return replace(item, metadata={**item.metadata, TYPE_CHANGES: entries})
 
 
-def is_widening(before: DataType, after: DataType) -> bool:
+def is_widening(before: delta.DataType, after: delta.DataType) -> bool:
     """Return True if the protocol allows widening one type to another."""
     match before, after:
-        case DecimalType(), DecimalType():
+        case delta.DecimalType(), delta.DecimalType():
             more = after.scale - before.scale
             return after.precision - before.precision >= more >= 0
-        case Primitive(), DecimalType(precision, scale) if is_whole(before):
-            digits = 20 if before == LONG else 10
+        case delta.Primitive(), delta.DecimalType(precision, scale) if delta.is_whole(before):
+            digits = 20 if before == delta.LONG else 10
             return precision - digits >= scale >= 0
-        case Primitive(name), Primitive():
+        case delta.Primitive(name), delta.Primitive():
             return after.name in _WIDER.get(name, ())
         case _:
             return False
 
 
-def is_widening_within_family(before: DataType, after: DataType) -> bool:
-    """Return True for a widening that schema evolution may make on its own.
-
-    As in delta-spark, integers become floating point or decimal only by ALTER TABLE: one write with
-    another kind of number should not change the table's column.
-    """
-    crosses = is_whole(before) and not is_whole(after)
+def is_widening_within_family(before: delta.DataType, after: delta.DataType) -> bool:
+    """Return True for a widening that schema evolution may make on its own."""
+    # As in delta-spark, integers become floating point or decimal only by ALTER TABLE: one write
+    # with another kind of number should not change the table's column.
+    crosses = delta.is_whole(before) and not delta.is_whole(after)
     return before != after and is_widening(before, after) and not crosses
 
 
-def is_readable(before: DataType, after: DataType) -> bool:
-    """Return True if files with the old type can be read as the new one.
-
-    The preview of type widening allowed integers to become decimals of just enough digits.
-    """
+def is_readable(before: delta.DataType, after: delta.DataType) -> bool:
+    """Return True if files with the old type can be read as the new one."""
+    # The preview of type widening allowed integers to become decimals of just enough digits.
     match before, after:
-        case Primitive(name), DecimalType(precision, scale) if name in _DIGITS:
+        case delta.Primitive(name), delta.DecimalType(precision, scale) if name in _DIGITS:
             return precision - scale >= _DIGITS[name]
         case _:
             return is_widening(before, after)

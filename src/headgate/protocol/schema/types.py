@@ -9,6 +9,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -98,6 +99,7 @@ class MapType:
 
 
 DataType = Primitive | DecimalType | StructType | ArrayType | MapType
+Kind = TypeVar("Kind", bound=DataType)
 
 STRING = Primitive("string")
 LONG = Primitive("long")
@@ -117,20 +119,8 @@ VOID = Primitive("void")
 PRIMITIVES: Mapping[str, Primitive] = {
     primitive.name: primitive
     for primitive in (
-        STRING,
-        LONG,
-        INTEGER,
-        SHORT,
-        BYTE,
-        FLOAT,
-        DOUBLE,
-        BOOLEAN,
-        BINARY,
-        DATE,
-        TIMESTAMP,
-        TIMESTAMP_NTZ,
-        VARIANT,
-        VOID,
+        *(STRING, LONG, INTEGER, SHORT, BYTE, FLOAT, DOUBLE, BOOLEAN, BINARY),
+        *(DATE, TIMESTAMP, TIMESTAMP_NTZ, VARIANT, VOID),
     )
 }
 
@@ -161,7 +151,16 @@ def type_to_object(data_type: DataType) -> object:
         case Primitive() | DecimalType():
             return str(data_type)
         case StructType(fields):
-            return {"type": "struct", "fields": [_field_to_object(item) for item in fields]}
+            members = [
+                {
+                    "name": item.name,
+                    "type": type_to_object(item.type),
+                    "nullable": item.nullable,
+                    "metadata": dict(item.metadata),
+                }
+                for item in fields
+            ]
+            return {"type": "struct", "fields": members}
         case ArrayType(element, contains_null):
             return {
                 "type": "array",
@@ -175,15 +174,6 @@ def type_to_object(data_type: DataType) -> object:
                 "valueType": type_to_object(value),
                 "valueContainsNull": value_contains_null,
             }
-
-
-def _field_to_object(item: StructField) -> dict[str, object]:
-    return {
-        "name": item.name,
-        "type": type_to_object(item.type),
-        "nullable": item.nullable,
-        "metadata": dict(item.metadata),
-    }
 
 
 @functools.lru_cache(maxsize=256)  # every commit to a table has the same schema
@@ -344,6 +334,14 @@ def with_parts(data_type: DataType, change: Callable[[str, DataType], DataType])
             return data_type
 
 
+def each_field(data_type: Kind, change: Callable[[StructField], StructField]) -> Kind:
+    """Change every field within a type, each before those within it."""
+    changed: DataType = data_type
+    if isinstance(changed, StructType):
+        changed = StructType(tuple(map(change, changed.fields)))
+    return cast("Kind", with_parts(changed, lambda _, part: each_field(part, change)))
+
+
 def all_types(data_type: DataType, path: Path = ()) -> Iterator[tuple[Path, DataType]]:
     """Yield a type and all types within it, with their paths."""
     yield path, data_type
@@ -416,6 +414,12 @@ def _invariant(value: object, path: Path) -> str:
         return msgspec.json.decode(text, type=_Invariant).expression.expression
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise MalformedError(f"The invariant {place(path)} cannot be read: {error}.") from error
+
+
+def rules(schema: StructType, properties: Mapping[str, str]) -> list[tuple[str, str]]:
+    """List the CHECK constraints and invariants of a table: names and SQL expressions."""
+    of_columns = [(f"on column {'.'.join(path)}", sql) for path, sql in invariants(schema).items()]
+    return [*sorted(check_constraints(properties).items()), *of_columns]
 
 
 def comment_of(item: StructField) -> str | None:

@@ -1,4 +1,4 @@
-"""Spark's schemas <-> Delta's: one JSON for both, but for what each has that the other has not."""
+"""Convert schemas between Spark and Delta: one JSON format, with a few differences."""
 
 from __future__ import annotations
 
@@ -9,46 +9,38 @@ from typing import Any, Final
 
 from pyspark.sql import types as spark_types
 
-from headgate.errors import (
-    InvalidArgumentError,
-    InvalidSchemaError,
-    MalformedError,
-    UnsupportedFeatureError,
-)
+from headgate import errors
 from headgate.names import fold
 from headgate.protocol.schema import types as schemas
 from headgate.protocol.schema.column_mapping import field_id, physical_name
-from headgate.protocol.schema.types import ArrayType, DataType, MapType, StructField, StructType
 
 _RESERVED: Final = "\u27e6headgate\u27e7"  # begins the names of our helper columns
 _PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
-def to_spark(data_type: DataType) -> spark_types.DataType:
-    """Give the type as Spark has it: everything nullable, without the log's own metadata.
-
-    Files hold nulls whatever a schema says, and Spark takes some metadata, such as defaults, for
-    its own.
-    """
+def to_spark(data_type: schemas.DataType) -> spark_types.DataType:
+    """Convert a type to Spark's: everything nullable, without the log's metadata."""
+    # Files may contain nulls in spite of the schema, and Spark would interpret some metadata, such
+    # as defaults.
     return _spark_type(data_type, _comment)
 
 
-def to_stored(data_type: DataType) -> spark_types.DataType:
-    """Give the type of a column in a data file, with the ids its fields are known by there."""
+def to_stored(data_type: schemas.DataType) -> spark_types.DataType:
+    """Return the type of a column in data files, with its field ids."""
     return _spark_type(physical(data_type), id_of)
 
 
-def id_of(item: StructField) -> dict[str, Any]:
-    """Give the metadata by which Spark writes a field's id."""
+def id_of(item: schemas.StructField) -> dict[str, Any]:
+    """Return the metadata that makes Spark write a field's id."""
     number = field_id(item)
     return {} if number is None else {"parquet.field.id": number}
 
 
 def _spark_type(
-    data_type: DataType, metadata: Callable[[StructField], dict[str, Any]]
+    data_type: schemas.DataType, metadata: Callable[[schemas.StructField], dict[str, Any]]
 ) -> spark_types.DataType:
     match data_type:
-        case StructType(fields):
+        case schemas.StructType(fields):
             return spark_types.StructType(
                 [
                     spark_types.StructField(
@@ -57,74 +49,55 @@ def _spark_type(
                     for item in fields
                 ]
             )
-        case ArrayType(element):
+        case schemas.ArrayType(element):
             return spark_types.ArrayType(_spark_type(element, metadata), True)
-        case MapType(key, value):
+        case schemas.MapType(key, value):
             return spark_types.MapType(
                 _spark_type(key, metadata), _spark_type(value, metadata), True
             )
         case _:
             field = {"name": "value", "type": str(data_type), "nullable": True, "metadata": {}}
-            told = spark_types.StructType.fromJson({"type": "struct", "fields": [field]})
-            return told.fields[0].dataType
+            converted = spark_types.StructType.fromJson({"type": "struct", "fields": [field]})
+            return converted.fields[0].dataType
 
 
-def spark_schema(schema: StructType) -> spark_types.StructType:
-    """Give a table's schema as Spark has it."""
+def spark_schema(schema: schemas.StructType) -> spark_types.StructType:
+    """Convert a table's schema to Spark's."""
     found = to_spark(schema)
     assert isinstance(found, spark_types.StructType)
     return found
 
 
-def from_spark(schema: spark_types.StructType) -> StructType:
-    """Give a DataFrame's schema as Delta has it; a type no table can have is refused."""
+def from_spark(schema: spark_types.StructType) -> schemas.StructType:
+    """Convert a DataFrame's schema to Delta's; raise for a type that no table can have."""
     try:
         return schemas.from_json(schema.json())
-    except (MalformedError, UnsupportedFeatureError) as error:
-        raise InvalidSchemaError(
+    except (errors.MalformedError, errors.UnsupportedFeatureError) as error:
+        raise errors.InvalidSchemaError(
             f"A column has a type that no table can have: {error.message}",
             remedy="Cast the column to a type Delta knows.",
         ) from error
 
 
-def all_nullable(schema: StructType) -> StructType:
-    """Let every column of a query be null in a table made from it, as delta-spark does.
-
-    That an expression gives no null says nothing of the rows that come later.
-    """
-    return StructType(
-        tuple(replace(item, nullable=True, type=_nullable(item.type)) for item in schema.fields)
-    )
+def all_nullable(schema: schemas.StructType) -> schemas.StructType:
+    """Make every column nullable, for a table created from a query, as delta-spark does."""
+    # The expressions of the query say nothing about rows that are added later.
+    return schemas.each_field(schema, lambda f: replace(f, nullable=True, type=_nullable(f.type)))
 
 
-def _nullable(data_type: DataType) -> DataType:
+def _nullable(data_type: schemas.DataType) -> schemas.DataType:
     match data_type:
-        case StructType():
-            return all_nullable(data_type)
-        case ArrayType(element):
-            return ArrayType(_nullable(element), contains_null=True)
-        case MapType(key, value):
-            return MapType(_nullable(key), _nullable(value), value_contains_null=True)
+        case schemas.ArrayType(element):
+            return schemas.ArrayType(_nullable(element))
+        case schemas.MapType(key, value):
+            return schemas.MapType(_nullable(key), _nullable(value))
         case _:
             return data_type
 
 
-def physical(data_type: DataType) -> DataType:
+def physical(data_type: schemas.Kind) -> schemas.Kind:
     """Rename the fields of a type to what they are called in data files."""
-    match data_type:
-        case StructType(fields):
-            return StructType(
-                tuple(
-                    replace(item, name=physical_name(item), type=physical(item.type))
-                    for item in fields
-                )
-            )
-        case ArrayType(element):
-            return replace(data_type, element=physical(element))
-        case MapType(key, value):
-            return replace(data_type, key=physical(key), value=physical(value))
-        case _:
-            return data_type
+    return schemas.each_field(data_type, lambda item: replace(item, name=physical_name(item)))
 
 
 def quoted(name: str) -> str:
@@ -137,11 +110,11 @@ def helper_column(name: str) -> str:
     return f"{_RESERVED}{name}"
 
 
-def refuse_reserved_names(schema: StructType, label: str) -> None:
+def refuse_reserved_names(schema: schemas.StructType, label: str) -> None:
     """Refuse columns that have the name of a helper column: one would be taken for the other."""
     for item in schema.fields:
         if fold(item.name).startswith(_RESERVED):
-            raise UnsupportedFeatureError(
+            raise errors.UnsupportedFeatureError(
                 f"{label}: column {item.name!r} cannot be used, names that begin with"
                 f" {_RESERVED!r} are reserved.",
                 remedy="Rename the column.",
@@ -167,11 +140,11 @@ def path_of(column: str | tuple[str, ...]) -> tuple[str, ...]:
         return column
     if (parts := parts_of(column)) is not None:
         return parts
-    raise InvalidArgumentError(
+    raise errors.InvalidArgumentError(
         f"{column!r} is not a valid column name.", remedy="Put odd names in backquotes: `a.b`."
     )
 
 
-def _comment(item: StructField) -> dict[str, Any]:
+def _comment(item: schemas.StructField) -> dict[str, Any]:
     comment = item.metadata.get(schemas.COMMENT)
     return {} if comment is None else {schemas.COMMENT: comment}
