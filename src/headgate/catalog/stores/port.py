@@ -615,6 +615,10 @@ class WriteUnit(
         """Write what was decided on rows that this unit read."""
         ...
 
+    def moves_epoch(self) -> bool:
+        """Return whether the unit has changed anything that increments the epoch."""
+        ...
+
     def set_setting(self, key: str, value: str) -> None:
         """Change a setting of the catalog."""
         ...
