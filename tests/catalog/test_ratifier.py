@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -27,7 +27,7 @@ from headgate.errors import (
     Retry,
     UnavailableError,
 )
-from headgate.protocol.actions import TableId, TxnId
+from headgate.protocol.actions import TxnId
 from headgate.settings import Settings
 from tests.kit import req, shows
 from tests.kit.builders import ManualClock
@@ -42,7 +42,6 @@ class WatchedStore:
     def __init__(self, inner: CatalogStore) -> None:
         self.inner = inner
         self.commits = 0
-        self.expected: list[tuple[set[str], set[str]]] = []
         self.before_begin: Callable[[], None] = lambda: None
         self.before_commit: Callable[[], None] = lambda: None
         self.after_commit: Callable[[], None] = lambda: None
@@ -57,7 +56,6 @@ class WatchedStore:
     def write(self) -> Iterator[WriteUnit]:
         self.before_begin()
         with self.inner.write() as unit:
-            unit.prefetch = self._hear  # type: ignore[method-assign]
             yield unit
             self.before_commit()
         self.commits += 1
@@ -74,9 +72,6 @@ class WatchedStore:
 
     def close(self) -> None:
         self.inner.close()
-
-    def _hear(self, txn_ids: Collection[TxnId], table_ids: Collection[TableId]) -> None:
-        self.expected.append((set(txn_ids), set(table_ids)))
 
     def kept(self) -> set[str]:
         with self.inner.read() as unit:
@@ -365,19 +360,6 @@ def test_doubt_about_a_lost_connection_is_told_to_its_batch_and_the_rest_goes_on
     assert settled(ratifier.submit("later", keep(9))) == ["answer 9"]
     assert store.kept() == {"0", "1", "2", "3", "9"}
     ratifier.close()
-
-
-def test_the_store_hears_once_what_all_that_waits_will_ask_for(
-    store: WatchedStore, ratifier: Ratifier
-) -> None:
-    gate = Gate(ratifier)
-    for key in range(3):
-        txn_id, table_id = TxnId(f"txn-{key}"), TableId(f"table-{key % 2}")
-        last = ratifier.submit("", keep(key), txn_ids=[txn_id], table_ids=[table_id])
-    ratifier.submit("", keep(3))
-    gate.open()
-    settled(last)
-    assert store.expected == [({"txn-0", "txn-1", "txn-2"}, {"table-0", "table-1"})]
 
 
 @shows("FC11", "S5")

@@ -1,4 +1,4 @@
-"""The SQLite store: the contract, and its own files, locks and cache."""
+"""The SQLite store: the contract, and its own files and locks."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ import apsw
 import pytest
 
 from headgate import failpoints
-from headgate.catalog.stores import sqlite
 from headgate.catalog.stores.port import (
+    Batch,
     CatalogClock,
     CatalogStore,
     InDoubtError,
-    ReadUnit,
     StoreConstraintError,
-    TableRow,
 )
 from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.clock import SystemClock
@@ -35,6 +33,7 @@ from headgate.errors import (
 from headgate.protocol.actions import Sequence, TxnId, Version
 from headgate.protocol.table_states import TableKind
 from tests.catalog.store_contract import StoreContract
+from tests.catalog.store_contract.batches import epoch
 from tests.catalog.store_contract.rows import (
     commit_row,
     found,
@@ -259,7 +258,7 @@ def test_a_database_of_the_first_release_is_migrated_with_all_its_rows(
     with store.write() as unit:
         unit.update_table(expected._replace(kind=TableKind.EXTERNAL))
     assert found(store).kind is TableKind.EXTERNAL
-    assert store.describe().endswith(f"at {first_schema}, schema 4")
+    assert store.describe().endswith(f"at {first_schema}, schema 5")
     store.close()
 
 
@@ -565,15 +564,18 @@ def test_a_commit_writes_no_more_pages_than_it_has_rows_and_unique_keys(
     [row] = insert(store, 1)
     row = insert_commits(store, row, commit_row(0, 1))
     store._writer.wal_checkpoint()  # the WAL starts over from here
-    with store.write() as unit:
-        unit.insert_commit(row.key, commit_row(1, 2))
-        unit.update_table(row._replace(head=Version(1)))
-        unit.advance_clock(CatalogClock(Sequence(2), 2), TxnId("txn-1"))
+    batch = Batch(
+        clocks=[(CatalogClock(Sequence(2), 2), TxnId("txn-1"))],
+        commits=[(row.key, commit_row(1, 2))],
+        tables=[row._replace(head=Version(1))],
+        undecided=[TxnId("txn-1")],
+    )
+    assert store.write_batch(epoch(store), batch) is not None
     pages, _ = store._writer.wal_checkpoint()
     assert pages == 5  # of sequences, tables, and commits with their two keys
 
 
-# The cache from one unit to the next
+# What the next unit sees
 
 
 def seen_by_next(store: SQLiteStore, number: int = 1) -> tuple[CatalogClock, int, Version]:
@@ -584,63 +586,9 @@ def seen_by_next(store: SQLiteStore, number: int = 1) -> tuple[CatalogClock, int
         return unit.clock(), row.timestamp_ms, row.published
 
 
-def test_a_unit_does_not_query_what_the_previous_one_cached(store: SQLiteStore) -> None:
-    [row] = insert(store, 1)
-    row = insert_commits(store, row, commit_row(0, 1))
-    known = seen_by_next(store)
-    asked: list[str] = []
-    store._writer.exec_trace = lambda _, sql, __: not asked.append(sql)  # type: ignore[func-returns-value]
-    assert seen_by_next(store) == known
-    assert not [sql for sql in asked if "FROM tables" in sql or "FROM sequences" in sql]
-
-
-def test_rows_of_the_publisher_and_of_proposals_are_written_together_in_order(
-    store: SQLiteStore,
-) -> None:
-    [row] = insert(store, 1)
-    row = insert_commits(store, row, commit_row(0, 1))
-    asked: list[str] = []
-    store._writer.exec_trace = lambda _, sql, __: not asked.append(sql)  # type: ignore[func-returns-value]
-    with store.write() as unit:
-        unit.prefetch({TxnId("txn-1"), TxnId("txn-2")}, {row.id})
-        for step in (
-            lambda: unit.acquire_lease("a", "me", 0, 10),
-            lambda: unit.insert_commit(row.key, commit_row(1, 2)),
-            lambda: unit.update_table(row._replace(head=Version(1))),
-            lambda: unit.record_published(row.key, Version(0), Version(0), 7),
-            lambda: unit.release_lease("b", "me"),
-        ):
-            with unit.savepoint():
-                step()
-    assert not [sql for sql in asked if "SAVEPOINT" in sql]
-    # A buffered change is sent before the next change of the same lease.
-    with store.write() as unit:
-        unit.release_lease("c", "me")
-        unit.release_lease("a", "me")
-        unit.acquire_lease("b", "me", 0, 10)
-        unit.release_lease("b", "me")
-        unit.prefetch({TxnId("txn-2")}, ())
-        unit.insert_commit(row.key, commit_row(2, 3))
-        unit.update_table(found_in(unit)._replace(head=Version(2)))
-        unit.record_published(row.key, Version(1), Version(2), 8)
-    with store.read() as unit:
-        assert unit.lease_holder("a") is unit.lease_holder("b") is None
-        assert found_in(unit).published == 2
-        commits = unit.commits(row.key, Version(0), Version(2), content=False)
-        assert [commit.published_ms for commit in commits] == [7, 8, 8]
-
-
-def found_in(unit: ReadUnit) -> TableRow:
-    row = unit.table(table_id(1))
-    assert row is not None
-    return row
-
-
 @req("CM-11")
 @shows("S2")
-def test_a_unit_sees_what_another_process_wrote_in_spite_of_its_cache(
-    path: Path, store: SQLiteStore
-) -> None:
+def test_a_unit_sees_what_another_process_wrote(path: Path, store: SQLiteStore) -> None:
     [row] = insert(store, 1)
     row = insert_commits(store, row, commit_row(0, 1))
     other = SQLiteStore(str(path), SystemClock())
@@ -655,7 +603,7 @@ def test_a_unit_sees_what_another_process_wrote_in_spite_of_its_cache(
     other.close()
 
 
-def test_a_unit_that_was_rolled_back_leaves_nothing_in_the_cache(store: SQLiteStore) -> None:
+def test_the_next_unit_sees_nothing_of_one_that_was_rolled_back(store: SQLiteStore) -> None:
     [row] = insert(store, 1)
     before = seen_by_next(store)
     with pytest.raises(ZeroDivisionError), store.write() as unit:  # noqa: PT012
@@ -673,10 +621,3 @@ def test_the_next_unit_sees_what_was_published(store: SQLiteStore) -> None:
     with store.write() as unit:
         unit.record_published(row.key, Version(0), Version(0), 5)
     assert seen_by_next(store)[2] == 0
-
-
-def test_the_cache_is_limited(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "_MAX_CACHED_TABLES", 3)
-    insert(store, *range(1, 9))
-    seen_by_next(store)
-    assert len(store._cache.tables) == 1

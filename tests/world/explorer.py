@@ -43,8 +43,7 @@ class Shared:
         return sqlite_reader.SQLiteReadUnit(self._connection())
 
     def writing_unit(self) -> Any:
-        # Nothing is known from a unit before: these rows may have passed through any process.
-        return sqlite_writer.SQLiteWriteUnit(self._connection(), sqlite_writer.WriterCache())
+        return sqlite_writer.SQLiteWriteUnit(self._connection())
 
     def _connection(self) -> apsw.Connection:
         connection = apsw.Connection(":memory:")

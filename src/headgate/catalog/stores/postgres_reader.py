@@ -33,11 +33,17 @@ class Transaction(Protocol):
 class PostgresReadUnit(SQLReadUnit):
     """Reads on one connection, within its transaction if it has begun one."""
 
+    epoch_query = "SELECT sequence, changes FROM clock"
+    any_text = "= ANY ($1::text[])"
+
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
 
     def _fetch(self, sql: str, *values: object) -> list[Row]:
         return self._fetch_each((sql, values))[0]
+
+    def _texts(self, values: Collection[str]) -> list[str]:
+        return [value for value in values if is_storable(value)]
 
     def _fetch_each(self, *statements: Statement) -> list[list[Row]]:
         for _, values in statements:
