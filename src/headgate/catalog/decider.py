@@ -123,7 +123,8 @@ class Draft:
         self._changed: set[TableId] = set()  # those with changes that decisions made
         self._rejections: list[RejectionRow] = []
         self._published: list[Publication] = []
-        self._undecided: set[TxnId] = set()
+        # Keys without an outcome: if one has an outcome after all, all is decided again.
+        self.undecided: set[TxnId] = set()
 
     @contextmanager
     def reading(self) -> Iterator[ReadUnit]:
@@ -150,17 +151,17 @@ class Draft:
         self._changed.add(row.id)
         self._tables[row.id] = KnownTable(row, head or head_of(row))
 
-    def ratify(self, clock: CatalogClock, proposal: ExaminedProposal) -> None:
+    def ratify(self, clock: CatalogClock, txn_id: TxnId) -> None:
         self.clock = clock
-        self._clocks.append((clock, proposal.txn_id))
-        self._decide(proposal)
+        self._clocks.append((clock, txn_id))
+        self.decided.add(txn_id)
 
     def add_commit(self, table_id: TableId, row: CommitRow, changes: Changes) -> None:
         self._commits.setdefault(table_id, []).append((row, changes))
 
-    def reject(self, row: RejectionRow, proposal: ExaminedProposal) -> None:
+    def reject(self, row: RejectionRow) -> None:
         self._rejections.append(row)
-        self._decide(proposal)
+        self.decided.add(row.txn_id)
 
     def publish(self, table_id: TableId, publication: Publication) -> None:
         """Record that versions of a table are in its log."""
@@ -169,10 +170,6 @@ class Draft:
         if table is not None and table.row.published < publication.last:
             row = table.row._replace(published=publication.last)
             self._tables[table_id] = KnownTable(row, head_of(row))
-
-    def _decide(self, proposal: ExaminedProposal) -> None:
-        self.decided.add(proposal.txn_id)
-        self._undecided.update(keys_of(proposal))
 
     def winners(self, table_id: TableId, after: Version) -> tuple[Winner, ...]:
         """Return the commits of a table after a version, with those of this draft."""
@@ -196,7 +193,7 @@ class Draft:
             tables=[self._tables[table_id].row for table_id in self._changed],
             rejections=self._rejections,
             published=self._published,
-            undecided=self._undecided,
+            undecided=self.undecided,
         )
 
     @property
@@ -206,6 +203,7 @@ class Draft:
     def keep(self, epoch: Epoch) -> None:
         """Take the draft over into the heads, after it was written."""
         self.heads.advance(epoch, self.clock, self._tables, self._commits)
+        self.heads.decided.update(dict.fromkeys(self.decided))
 
 
 class Decider:
@@ -334,10 +332,13 @@ class Decider:
             if table is not None:
                 tables[table_id] = table.head
         recorded, abandoned = None, list[str]()
-        if any(key in draft.heads.decided for key in keys_of(proposal)):
+        keys = keys_of(proposal)
+        if any(key in draft.heads.decided for key in keys):
             with draft.reading() as unit:
                 recorded = _recorded(unit, proposal.txn_id)
                 abandoned = _abandoned(unit, proposal)
+        else:
+            draft.undecided.update(keys)
         with self._losing:
             lost = self._lost.get(proposal.txn_id, 0)
         return Facts(
@@ -362,7 +363,7 @@ class Decider:
             draft.add_commit(row.id, recorded, commit.changes)
             draft.change(_row_after(row, commit), commit.after)
             commits[row.id] = _as_answered(recorded)
-        draft.ratify(CatalogClock(decision.sequence, decision.clock_ms), proposal)
+        draft.ratify(CatalogClock(decision.sequence, decision.clock_ms), proposal.txn_id)
         with self._losing:
             self._lost.pop(proposal.txn_id, None)
         answer = Ratified(
@@ -390,7 +391,7 @@ class Decider:
             table = draft.table(part.table_id)
             if table is not None and table.row.ticket == txn_id:  # it needs its turn no longer
                 draft.change(table.row._replace(ticket=None, ticket_until_ms=0))
-        draft.reject(row, proposal)
+        draft.reject(row)
         # The winners are not kept with the answer: they have rows of their own.
         return _decided(draft, proposal, answer, are_winners_sent=bool(found))
 

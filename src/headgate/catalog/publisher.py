@@ -321,8 +321,7 @@ class Publisher(Component):
                 lease, lambda unit: unit.release_lease(lease, self._holder)
             ).result()
         fail_point("publisher.after_record")
-        with self._store.read_latest() as unit:
-            return lookup.known(unit, row.id)
+        return row._replace(published=max(row.published, last))
 
     def _diverge(self, row: TableRow, message: str) -> None:
         """Stop publishing a table; readers still get the catalog's commits. Spec: PB-02."""

@@ -251,7 +251,7 @@ class Ratifier:
                     break
                 begun.append(following)
             fail_point("ratifier.before_commit")
-            if unit.moves_epoch():
+            if self._heads.epoch is not None and unit.epoch() != self._heads.epoch:
                 self._heads.forget()
 
     def _decide_all(self, begun: list[_Work]) -> list[_Work]:
@@ -305,25 +305,29 @@ class Ratifier:
             draft.keep(written)
         elif draft.relies_on_heads:
             with self._store.read() as unit:
-                if unit.epoch() != epoch:
+                if unit.epoch() != epoch or unit.decided(draft.undecided):
                     return None
         return postponed
 
     def _decide_in_unit(self, decisions: Iterable[_Decision]) -> list[_Work]:
         """Decide under the store's lock: nothing can change meanwhile, so it always ends."""
         with self._store.write() as unit:
-            heads = Heads()
-            heads.load(unit, _tables_of(decisions))
-            proposals = [work.proposal for work in decisions if isinstance(work, _Proposal)]
-            keys = {key for proposal in proposals for key in keys_of(proposal)}
-            decided = dict.fromkeys(unit.decided(keys))
-            heads.decided.update(decided)
-            self._heads.decided.update(decided)
-            draft = Draft(heads, self._store, unit)
-            postponed = self._decide_each(draft, decisions)
+            postponed = self._decide_in(unit, decisions)
             fail_point("ratifier.before_commit")
-            if not draft.is_empty:
-                unit.write_batch(draft.batch())
+        return postponed
+
+    def _decide_in(self, unit: WriteUnit, decisions: Iterable[_Decision]) -> list[_Work]:
+        heads = Heads()
+        heads.load(unit, _tables_of(decisions))
+        proposals = [work.proposal for work in decisions if isinstance(work, _Proposal)]
+        keys = {key for proposal in proposals for key in keys_of(proposal)}
+        decided = dict.fromkeys(unit.decided(keys))
+        heads.decided.update(decided)
+        self._heads.decided.update(decided)
+        draft = Draft(heads, unit=unit)
+        postponed = self._decide_each(draft, decisions)
+        if not draft.is_empty:
+            unit.write_batch(draft.batch())
         return postponed
 
     def _decide_each(self, draft: Draft, decisions: Iterable[_Decision]) -> list[_Work]:

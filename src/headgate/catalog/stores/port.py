@@ -249,7 +249,7 @@ class EventReads(Protocol):
         ...
 
     def epoch(self) -> Epoch:
-        """Return the epoch as of this unit."""
+        """Return the epoch as of this unit, which a unit that changed something ends with."""
         ...
 
     def oldest_event(self) -> CatalogClock | None:
@@ -613,10 +613,6 @@ class WriteUnit(
 
     def write_batch(self, batch: Batch) -> None:
         """Write what was decided on rows that this unit read."""
-        ...
-
-    def moves_epoch(self) -> bool:
-        """Return whether the unit has changed anything that increments the epoch."""
         ...
 
     def set_setting(self, key: str, value: str) -> None:
