@@ -5,6 +5,7 @@ The `lake` here commits staged or inline; files are put beside its own way.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 from uuid import uuid4
 
@@ -12,7 +13,7 @@ import pytest
 
 from headgate.api.messages import Answer, Ratified, VersionTaken
 from headgate.api.status import CommitReports
-from headgate.catalog.stores.port import Batch, Epoch, InDoubtError
+from headgate.catalog.stores.port import Batch, Epoch, InDoubtError, WriteUnit
 from headgate.catalog.stores.sqlite_writer import SQLiteWriteUnit
 from headgate.errors import (
     DamagedError,
@@ -294,9 +295,16 @@ class DoubtfulStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def write_batch(self, expected: Epoch, batch: Batch) -> Epoch | None:
+    def write(self) -> AbstractContextManager[WriteUnit]:
+        self._refuse_if_over()
+        return self._inner.write()  # type: ignore[no-any-return]
+
+    def _refuse_if_over(self) -> None:
         if not self.doubts and self.is_over:
             raise UnavailableError("The database is away.")
+
+    def write_batch(self, expected: Epoch, batch: Batch) -> Epoch | None:
+        self._refuse_if_over()
         written: Epoch | None = None
         if self._happens or not self.doubts:
             written = self._inner.write_batch(expected, batch)
