@@ -20,7 +20,12 @@ from headgate.catalog.stores.port import (
 )
 from headgate.catalog.stores.reader import Row
 from headgate.catalog.stores.sqlite_reader import SQLiteReadUnit
-from headgate.catalog.stores.writer import SQLWriteUnit, commit_values, decided_values
+from headgate.catalog.stores.writer import (
+    SQLWriteUnit,
+    commit_values,
+    consistent,
+    decided_values,
+)
 from headgate.errors import (
     DamagedError,
     HeadgateError,
@@ -69,31 +74,22 @@ class SQLiteWriteUnit(SQLiteReadUnit, SQLWriteUnit):
                 self.damage = str(error)
             raise (translation or error) from error
 
-    def _undo_part(self, error: BaseException) -> None:
+    def lost(self) -> HeadgateError | None:
         if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK TO part; RELEASE part")
-
-    def refuse_if_lost(self) -> None:
-        """Raise if SQLite rolled back the whole unit, as it does on a full disk."""
-        if not self._connection.in_transaction:
-            raise UnavailableError(
-                "The catalog's disk is full or failed: SQLite rolled back the whole unit of work.",
-                remedy="Free space, then try again.",
-            )
+            return None
+        return UnavailableError(  # as SQLite does on a full disk
+            "The catalog's disk is full or failed: SQLite rolled back the whole unit of work.",
+            remedy="Free space, then try again.",
+        )
 
     def write_batch(self, batch: Batch) -> None:
-        try:
+        with consistent():
             self._write_many(_INSERT_COMMITS, (commit_values(*row) for row in batch.commits))
             self._write_many(_UPDATE_TABLES, decided_values(batch))
             self._write_many(_INSERT_REJECTIONS, batch.rejections)
             self._write_many(_INSERT_SEQUENCES, ((*clock, txn) for clock, txn in batch.clocks))
             for publication in batch.published:
                 self.publish(publication)
-        except StoreConstraintError as error:
-            raise UnavailableError(
-                f"The catalog's database is inconsistent ({error}); nothing was written.",
-                remedy="Run `headgate fsck` and report what it finds.",
-            ) from error
         for clock, _ in batch.clocks:
             self.sequence = clock.sequence
 

@@ -22,10 +22,12 @@ from headgate.catalog.stores.port import (
     LocationRow,
     Publication,
     RejectionRow,
+    StoreConstraintError,
     TableRow,
     TokenRow,
 )
 from headgate.catalog.stores.reader import Row, SQLReadUnit, table_values
+from headgate.errors import HeadgateError, UnavailableError
 from headgate.names import SchemaName, TableName, fold
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.log.known_files import KnownFile
@@ -97,12 +99,13 @@ class SQLWriteUnit(SQLReadUnit):
         """Execute a change; return how many rows it changed, and the rows that it returns."""
 
     @abstractmethod
+    def lost(self) -> HeadgateError | None:
+        """Return the reason if the database has rolled back the whole unit."""
+
     def refuse_if_lost(self) -> None:
         """Raise if the database has rolled back the whole unit."""
-
-    @abstractmethod
-    def _undo_part(self, error: BaseException) -> None:
-        """Undo a savepoint after an error, unless the whole unit is lost."""
+        if (reason := self.lost()) is not None:
+            raise reason
 
     def finish(self) -> None:
         """Count the unit, as its last action."""
@@ -119,9 +122,11 @@ class SQLWriteUnit(SQLReadUnit):
         self._run("SAVEPOINT part")
         try:
             yield
-        except BaseException as error:
+        except BaseException:
             self.sequence, self._has_changed = before
-            self._undo_part(error)
+            if self.lost() is None:
+                self._run("ROLLBACK TO SAVEPOINT part")
+                self._run("RELEASE SAVEPOINT part")
             raise
         self._run("RELEASE SAVEPOINT part")
 
@@ -198,7 +203,7 @@ class SQLWriteUnit(SQLReadUnit):
     def publish(self, publication: Publication) -> None:
         """Record a publication of versions that may have been recorded already."""
         key, first, last, now_ms = publication
-        self._change(_PUBLISH_COMMITS, now_ms, key, first, last)
+        self._write(_PUBLISH_COMMITS, now_ms, key, first, last)
         self._change(_PUBLISH_TABLE, last, key)
 
     def delete_content(self, key: int, upto: Version) -> None:
@@ -267,6 +272,18 @@ class SQLWriteUnit(SQLReadUnit):
 
     def delete_location(self, url: str) -> None:
         self._change("DELETE FROM locations WHERE url = $1", url)
+
+
+@contextmanager
+def consistent() -> Iterator[None]:
+    """Translate the violation of a constraint by rows that were decided on the stored ones."""
+    try:
+        yield
+    except StoreConstraintError as error:
+        raise UnavailableError(
+            f"The catalog's database is inconsistent ({error}); nothing was written.",
+            remedy="Run `headgate fsck` and report what it finds.",
+        ) from error
 
 
 def commit_values(key: int, row: CommitRow) -> tuple[object, ...]:
