@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import psycopg
 import pytest
 
+from headgate.catalog.decider import Decider
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores import postgres
 from headgate.catalog.stores.port import (
@@ -128,7 +129,8 @@ def test_work_rolled_back_by_a_deadlock_is_retried(
     postgres_server: Postgres, store: PostgresStore
 ) -> None:
     [row] = insert(store, 1)
-    ratifier = Ratifier(store, SystemClock(), Settings())
+    clock, settings = SystemClock(), Settings()
+    ratifier = Ratifier(store, Decider(clock, settings), clock, settings)
     tries = 0
     with postgres_server.connect() as other, ThreadPoolExecutor(1) as pool:
         other.execute("SET deadlock_timeout = '30s'")  # so the unit is the victim
