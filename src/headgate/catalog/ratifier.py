@@ -145,8 +145,8 @@ class Ratifier:
     ) -> None:
         """Queue a proposal to be decided: every proposal enters the catalog here.
 
-        The waiter is no future, which costs as much as deciding. `afterwards` runs once for all
-        proposals that are answered together.
+        The waiter need not be a future, which costs as much as deciding. `afterwards` is called once
+        after a batch with such proposals.
         """
         self._put(_Proposal(proposal, gathered, waiter, afterwards))
 
