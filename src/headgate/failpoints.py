@@ -44,6 +44,7 @@ POINTS: Final = frozenset(
         "checkpoint.after_put",
         "checkpoint.before_hint",
         "store.migrate_before_commit",
+        "store.between_rows",
         "listener.before_tell",
         "listener.after_tell",
         "listener.after_record",

@@ -23,7 +23,7 @@ class PostgresReadUnit(SQLReadUnit):
     """Reads on one connection, within its transaction if it has begun one."""
 
     epoch_query = "SELECT sequence, changes FROM clock"
-    any_text = "= ANY ($1::text[])"
+    texts = "unnest($1::text[]) AS texts (value)"
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction

@@ -17,7 +17,7 @@ class SQLiteReadUnit(SQLReadUnit):
     # would be written with every commit.
     unpublished_source = "behind CROSS JOIN tables ON key = behind.table_key"
     epoch_query = "SELECT coalesce((SELECT max(sequence) FROM sequences), 0), changes FROM epoch"
-    any_text = "IN (SELECT value FROM json_each($1))"
+    texts = "json_each($1)"
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection

@@ -32,6 +32,7 @@ from headgate.errors import (
     InvalidArgumentError,
     UnavailableError,
 )
+from headgate.failpoints import fail_point
 
 # Rows of one statement; fewer are sent in powers of two, so that there are few distinct texts.
 _MAX_ROWS: Final = 64
@@ -100,6 +101,7 @@ class SQLiteWriteUnit(SQLiteReadUnit, SQLWriteUnit):
             sent, waiting = waiting[:count], waiting[count:]
             text = _text(statement, count, len(sent[0]))
             self._change(text, *[value for row in sent for value in row])
+            fail_point("store.between_rows")
 
     def _run(self, sql: str, *values: object) -> tuple[int, list[Row]]:
         self.refuse_if_lost()  # outside of a transaction each statement would commit by itself
