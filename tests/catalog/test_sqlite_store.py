@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -26,6 +27,7 @@ from headgate.errors import (
     AlreadyExistsError,
     DamagedError,
     HeadgateError,
+    InvalidArgumentError,
     RefusedError,
     Retry,
     UnavailableError,
@@ -33,7 +35,13 @@ from headgate.errors import (
 from headgate.protocol.actions import Sequence, TxnId, Version
 from headgate.protocol.table_states import TableKind
 from tests.catalog.store_contract import StoreContract
-from tests.catalog.store_contract.batches import epoch
+from tests.catalog.store_contract.batches import (
+    epoch,
+    prepared,
+    ratifying,
+    rejection,
+    versions,
+)
 from tests.catalog.store_contract.rows import (
     commit_row,
     found,
@@ -436,6 +444,21 @@ def test_a_full_disk_rolls_back_the_unit_and_the_next_one_works(store: SQLiteSto
     insert_commits(store, row, commit_row(0), large)
 
 
+@shows("FC11")
+def test_a_full_disk_refuses_a_batch_and_the_next_one_is_written(store: SQLiteStore) -> None:
+    row = prepared(store)
+    before = epoch(store)
+    pages = pragma(store._writer, "page_count")
+    store._writer.execute(f"PRAGMA max_page_count = {pages}")
+    batch = ratifying(row, 2, 3, content=b"x" * 1_000_000)
+    with pytest.raises(UnavailableError, match=r"disk is full.*Free space"):
+        store.write_batch(before, batch)
+    store._writer.execute("PRAGMA max_page_count = 1000000")
+    assert epoch(store) == before
+    assert store.write_batch(before, batch) == (3, before.changes)
+    assert versions(store, row) == [0, 1, 2]
+
+
 class FailingDisk(apsw.VFS):
     """A disk whose syncs fail while `is_failing`."""
 
@@ -544,14 +567,20 @@ def test_events_and_counts_do_not_scan_all_commits(
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @shows("FC12")
-def test_a_failed_sync_leaves_the_commit_in_doubt(path: Path) -> None:
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_a_failed_sync_leaves_the_commit_in_doubt(path: Path, is_batch: bool) -> None:
     disk = FailingDisk("failing")
     try:
         store = SQLiteStore(str(path), SystemClock(), vfs="failing")
-        insert(store, 1)
+        row = prepared(store)
+        before = epoch(store)
         disk.is_failing = True
-        with pytest.raises(InDoubtError):
-            insert(store, 2)
+        with pytest.raises(InDoubtError) as doubt:  # noqa: PT012
+            if is_batch:
+                store.write_batch(before, ratifying(row, 2, 3))
+            else:
+                insert(store, 2)
+        assert not doubt.value.is_store_usable
         disk.is_failing = False
         store.close()
     finally:
@@ -573,6 +602,74 @@ def test_a_commit_writes_no_more_pages_than_it_has_rows_and_unique_keys(
     assert store.write_batch(epoch(store), batch) is not None
     pages, _ = store._writer.wal_checkpoint()
     assert pages == 5  # of sequences, tables, and commits with their two keys
+
+
+def test_a_batch_is_written_with_few_statements(store: SQLiteStore) -> None:
+    rows = insert(store, *range(1, 17))
+    commits = [commit_row(n // 16, n + 1, f"txn {n}") for n in range(64)]
+    batch = Batch(
+        clocks=[(CatalogClock(commit.sequence, 5), commit.txn_id) for commit in commits],
+        commits=[(rows[n % 16].key, commit) for n, commit in enumerate(commits)],
+        tables=[row._replace(head=Version(3)) for row in rows],
+        rejections=[rejection(f"no {n}") for n in range(64)],
+        undecided=[commit.txn_id for commit in commits],
+    )
+    before = epoch(store)
+    asked: list[str] = []
+    store._writer.exec_trace = lambda _, sql, __: not asked.append(sql)  # type: ignore[func-returns-value]
+    assert store.write_batch(before, batch) == (64, before.changes)
+    assert [sql.split()[0] for sql in asked] == [
+        *("BEGIN", "SELECT", "SELECT", "INSERT", "WITH", "INSERT", "INSERT", "COMMIT")
+    ]
+    asked.clear()
+    assert store.write_batch(before, batch) is None
+    assert [sql.split()[0] for sql in asked] == ["BEGIN", "SELECT", "COMMIT"]
+    store._writer.exec_trace = None
+
+
+@shows("FS4")
+def test_a_batch_waits_for_the_lock_and_gives_up_when_the_file_stays_locked(
+    store: SQLiteStore, path: Path
+) -> None:
+    row = prepared(store)
+    before = epoch(store)
+    clock = ManualClock()
+    other = SQLiteStore(str(path), clock)
+    with store.write(), pytest.raises(UnavailableError, match="Other processes locked"):
+        other.write_batch(before, ratifying(row, 2, 3))
+    assert 30 <= clock.waited_s < 31
+    assert other.write_batch(before, ratifying(row, 2, 3)) == (3, before.changes)
+    other.close()
+    with pytest.raises(UnavailableError, match="closed"):
+        other.write_batch(before, ratifying(row, 3, 4))
+
+
+@pytest.mark.parametrize("changed", [{"txn": "\ud800"}, {"size": 2**63}])
+def test_a_batch_with_a_value_that_sqlite_cannot_store_writes_nothing(
+    store: SQLiteStore, changed: dict[str, Any]
+) -> None:
+    row = prepared(store)
+    before = epoch(store)
+    batch = ratifying(row, 2, 3, **changed)
+    with pytest.raises(InvalidArgumentError, match="cannot store"):
+        store.write_batch(before, batch._replace(rejections=[rejection("no")]))
+    assert epoch(store) == before
+    assert versions(store, row) == [0, 1]
+
+
+def test_a_batch_that_the_rows_contradict_writes_nothing(store: SQLiteStore, path: Path) -> None:
+    [row] = insert(store, 1)
+    before = epoch(store)
+    intruder = apsw.Connection(str(path))  # by hand, and without a change of the epoch
+    values = (row.key, *commit_row(0, txn="y")[:4], "inline", *commit_row(0)[5:])
+    intruder.execute(f"INSERT INTO commits VALUES ({', '.join('?' * 16)})", values)
+    intruder.close()
+    with pytest.raises(UnavailableError, match=r"inconsistent.*nothing was written"):
+        store.write_batch(before, ratifying(row, 0, 1)._replace(rejections=[rejection("no")]))
+    assert epoch(store) == before
+    with store.read() as reading:
+        assert reading.rejection(TxnId("no")) is None
+        assert reading.transaction_commits(TxnId("txn-0")) == []
 
 
 # What the next unit sees

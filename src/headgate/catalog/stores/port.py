@@ -43,7 +43,10 @@ DECIDED_COLUMNS: Final = (
 
 
 class StoreConstraintError(Exception):
-    """A constraint rejected a row: its version, txnId, name or location is already in use."""
+    """A constraint rejected a row: its version, txnId, name or location is already in use.
+
+    The savepoint that it happened in, or else the unit, accepts no further statement.
+    """
 
 
 class InDoubtError(Exception):
@@ -162,7 +165,9 @@ class RejectionRow(NamedTuple):
 class Batch(NamedTuple):
     """Rows that decisions produced, written as a whole.
 
-    Of a table in `tables`, what only decisions change is written: `DECIDED_COLUMNS`.
+    Of a table in `tables`, what only decisions change is written: `DECIDED_COLUMNS`. Of these,
+    `protocol` and `metadata`, which may be large, are written if a commit of the batch has the
+    table's `metadata_version`. What is in `published` was ratified before.
     """
 
     clocks: Collection[tuple[CatalogClock, TxnId]] = ()  # one for each ratification, in order

@@ -66,7 +66,7 @@ class PostgresWriteUnit(PostgresReadUnit, SQLWriteUnit):
         for clock, _ in batch.clocks:
             self.sequence = clock.sequence
         for publication in batch.published:
-            self.publish(publication)
+            self.record_published(*publication)
 
     def _run(self, sql: str, *values: object) -> tuple[int, list[Row]]:
         self.refuse_if_lost()

@@ -90,7 +90,7 @@ class SQLiteWriteUnit(SQLiteReadUnit, SQLWriteUnit):
             self._write_many(_INSERT_REJECTIONS, batch.rejections)
             self._write_many(_INSERT_SEQUENCES, ((*clock, txn) for clock, txn in batch.clocks))
             for publication in batch.published:
-                self.publish(publication)
+                self.record_published(*publication)
         for clock, _ in batch.clocks:
             self.sequence = clock.sequence
 

@@ -1,7 +1,6 @@
 """Every write of a unit, with SQL that SQLite and PostgreSQL both run.
 
-Each is one statement. A statement that a constraint rejects is undone with the savepoint, or the
-unit, that it is in. Placeholders are as in `reader`.
+Statements are executed at once. Placeholders are as in `reader`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from headgate.catalog.stores.port import (
     Epoch,
     ListenerRow,
     LocationRow,
-    Publication,
     RejectionRow,
     StoreConstraintError,
     TableRow,
@@ -198,11 +196,6 @@ class SQLWriteUnit(SQLReadUnit):
         self._change(_INSERT_COMMIT, *commit_values(key, row))
 
     def record_published(self, key: int, first: Version, last: Version, now_ms: int) -> None:
-        self.publish(Publication(key, first, last, now_ms))
-
-    def publish(self, publication: Publication) -> None:
-        """Record a publication of versions that may have been recorded already."""
-        key, first, last, now_ms = publication
         self._write(_PUBLISH_COMMITS, now_ms, key, first, last)
         self._change(_PUBLISH_TABLE, last, key)
 
