@@ -440,6 +440,27 @@ def test_a_commit_that_the_server_rejects_writes_nothing(store: PostgresStore) -
     insert(store, 1)
 
 
+def test_a_batch_that_the_server_rejects_at_its_commit_writes_nothing(
+    store: PostgresStore,
+) -> None:
+    row = prepared(store)
+    before = epoch(store)
+    assert store._writer is not None
+    store._writer.execute(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'at the very end'; END $$"
+    )
+    store._writer.execute(
+        "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON commits "
+        "DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()"
+    )
+    with pytest.raises(UnavailableError, match="at the very end"):
+        store.write_batch(before, ratifying(row, 2, 3))
+    store._writer.execute("DROP TRIGGER late ON commits")
+    assert epoch(store) == before
+    assert store.write_batch(before, ratifying(row, 2, 3)) == (3, before.changes)
+
+
 def test_a_unit_that_the_server_rolled_back_is_not_acknowledged(store: PostgresStore) -> None:
     assert store._writer is not None
     with pytest.raises(UnavailableError, match="rolled back the whole unit"):  # noqa: SIM117, PT012

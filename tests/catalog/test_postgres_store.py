@@ -86,6 +86,23 @@ def test_commits_are_synced_whatever_the_database_is_set_to(
     store.close()
 
 
+def test_batches_are_written_whatever_transactions_the_database_begins_by_default(
+    postgres_server: Postgres,
+) -> None:
+    address = postgres_server.new_database()
+    name = address.rpartition("/")[2]
+    with postgres_server.connect() as admin:
+        for setting in ("read_only = on", "isolation = serializable"):
+            admin.execute(f"ALTER DATABASE {name} SET default_transaction_{setting}".encode())
+    store = PostgresStore(address, SystemClock())
+    row = prepared(store)
+    assert store.write_batch(epoch(store), ratifying(row, 2, 3)) == epoch(store)
+    assert store._writer is not None
+    [[level]] = store._writer.execute("SHOW transaction_isolation").fetchall()
+    assert level == "read committed"
+    store.close()
+
+
 def test_opening_warns_of_a_server_that_does_not_sync(
     postgres_server: Postgres, open_postgres: Opened, caplog: pytest.LogCaptureFixture
 ) -> None:

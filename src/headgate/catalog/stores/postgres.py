@@ -83,6 +83,8 @@ _SET_ALL: Final = (
     "SELECT set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false), "
     "set_config('search_path', $1, false), set_config('lock_timeout', $2, false), "
     "set_config('plan_cache_mode', $4, false), "
+    "set_config('default_transaction_isolation', 'read committed', false), "
+    "set_config('default_transaction_read_only', 'off', false), "
     "set_config('statement_timeout', '60s', false), "
     "set_config('idle_in_transaction_session_timeout', $3, false), "
     "set_config('synchronous_commit', CASE current_setting('synchronous_commit') "

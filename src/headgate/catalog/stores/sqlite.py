@@ -108,8 +108,8 @@ class SQLiteStore:
         if not any(batch[:-1]):
             return expected
         with self._writing() as unit:
-            if unit.epoch() != expected or unit.decided(batch.undecided):
-                return None  # the end of a transaction that wrote nothing writes nothing, too
+            if unit.epoch() != expected or (batch.undecided and unit.decided(batch.undecided)):
+                return None  # a COMMIT after nothing was written writes nothing, too
             unit.write_batch(batch)
             if unit.sequence is not None:
                 return Epoch(unit.sequence, expected.changes)
