@@ -243,18 +243,27 @@ class BatchContract:
         assert epoch(store) == expected
         assert store.write_batch(expected, ratifying(row, 2, 3)) == (3, expected.changes)
 
-    def test_a_unit_counts_once_and_not_what_it_undid(self, store: CatalogStore) -> None:
+    @pytest.mark.parametrize(
+        "undone", [COUNTED["diverged"], COUNTED["sequence"], COUNTED["ratification"]]
+    )
+    def test_a_unit_does_not_count_what_it_undid(self, store: CatalogStore, undone: Change) -> None:
         row = prepared(store)
         before = epoch(store)
-        with store.write() as unit:
-            assert unit.epoch() == before
-            with pytest.raises(UndoneError), unit.savepoint():  # noqa: PT012
-                unit.set_diverged(row.key, "no")
-                unit.advance_clock(CatalogClock(Sequence(3), 9), None)
-                assert unit.epoch() != before
-                raise UndoneError
-            assert unit.epoch() == before
-        assert epoch(store) == before
+        for is_changed in (False, True):
+            with store.write() as unit:
+                assert unit.epoch() == before
+                with pytest.raises(UndoneError), unit.savepoint():  # noqa: PT012
+                    undone(unit, row)
+                    assert unit.epoch() != before
+                    raise UndoneError
+                assert unit.epoch() == before
+                if is_changed:
+                    unit.set_diverged(row.key, "why")
+            assert epoch(store) == Epoch(before.sequence, before.changes + is_changed)
+
+    def test_a_unit_counts_once_and_only_if_it_is_kept(self, store: CatalogStore) -> None:
+        row = prepared(store)
+        before = epoch(store)
         with store.write() as unit:
             for why in ("a", "b"):
                 unit.set_diverged(row.key, why)

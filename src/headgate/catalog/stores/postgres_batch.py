@@ -167,6 +167,7 @@ def _text(names: tuple[str, ...], is_counted: bool) -> str:
 
 
 def _array(kind: type[Array], values: Collection[object]) -> Array:
+    """Write an array: its dimensions, then the length and the bytes of each element."""
     parts = [struct.pack(">iiiii", 1, None in values, _ELEMENTS[kind], len(values), 1)]
     if kind is BigintArray:
         try:
