@@ -168,7 +168,8 @@ class BatchContract:
         assert after == Epoch(Sequence(3), before.changes) == epoch(store)
         with store.read() as unit:
             assert unit.clock() == (3, 6)
-            assert unit.tables_by_id([one.id, two.id, table_id(8)]) == [one_after, two_after]
+            found_rows = unit.tables_by_id([one.id, two.id, table_id(8)])
+            assert sorted(found_rows) == [one_after, two_after]
             commits = unit.commits(one.key, Version(0), Version(9), content=True, summary=True)
             assert commits == [commit_row(0, 2, "x", content=b""), staged]
             assert dict(unit.transaction_commits(TxnId("x")))[two.id] == batch.commits[1][1]  # type: ignore[index]
