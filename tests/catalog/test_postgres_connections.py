@@ -412,15 +412,17 @@ def test_a_batch_that_its_administrator_cancels_is_sent_again(
 ) -> None:
     row = prepared(store)
     before = epoch(store)
-    assert store._writer is not None
+    writer = store._writer
+    assert writer is not None
     with postgres_server.connect() as other, ThreadPoolExecutor(1) as pool:
         other.execute("BEGIN")
         other.execute(f"SELECT * FROM {store._schema}.clock FOR UPDATE".encode())
         writing = pool.submit(store.write_batch, before, ratifying(row, 2, 3))
         eventually(lambda: is_waiting(postgres_server, store))
-        other.execute("SELECT pg_cancel_backend(%s)", (store._writer.info.backend_pid,))
+        other.execute("SELECT pg_cancel_backend(%s)", (writer.info.backend_pid,))
         other.execute("ROLLBACK")
         assert writing.result() == (3, before.changes)
+    assert store._writer is writer  # which is not in doubt
     assert versions(store, row) == [0, 1, 2]
 
 
