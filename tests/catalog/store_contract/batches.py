@@ -349,13 +349,18 @@ class BatchContract:
         staged = [commit_row(v, txn=f"s{v}", way=Way.STAGED, file_name="f") for v in range(3)]
         one = insert_commits(store, one, *staged)
         two = insert_commits(store, two, *(commit_row(v) for v in range(3)))
-        for last, now_ms in ((1, 5), (0, 6), (2, 7)):
+        for last, now_ms, reached in ((1, 5, 1), (0, 6, 1), (2, 7, 2), (1, 8, 2)):
             published = [
                 Publication(row.key, Version(0), Version(last), now_ms) for row in (one, two)
             ]
-            batch = Batch(published=published)
+            # One of the tables is decided, too.
+            batch = Batch(published=published, tables=[two._replace(timestamp_ms=now_ms)])
             assert store.write_batch(epoch(store), batch) == epoch(store)
-        assert (found(store, 1).published, found(store, 2).published) == (2, 2)
+            assert [found(store, number).published for number in (1, 2)] == [reached, reached]
+            assert [found(store, number).timestamp_ms for number in (1, 2)] == [
+                one.timestamp_ms,
+                now_ms,
+            ]
         with store.read() as unit:
             for row in (one, two):
                 kept = unit.commits(row.key, Version(0), Version(9), content=True)
