@@ -14,23 +14,48 @@ from dataclasses import dataclass
 from typing import Final
 
 POINTS: Final = frozenset(
-    f"{place}.{moment}"
-    for place, moments in {
-        "client": "before_stage after_stage before_propose after_propose",
-        "remote": "after_answer",
-        "server": "before_answer",
-        "ratifier": "before_begin after_decide before_commit after_commit before_answer",
-        "publisher": "before_put after_put before_record after_record",
-        "registry": "before_version_zero after_version_zero before_register after_register"
-        " after_drop purge_between_files before_forget_purged",
-        "filesystem": "before_put after_put",
-        "checkpoint": "before_put after_part after_put before_hint",
-        "store": "migrate_before_commit",
-        "listener": "before_tell after_tell after_record",
-        "fsck": "before_adopt after_adopt before_set_aside after_set_aside",
-        "housekeeping": "before_give_up after_give_up between_files",
-    }.items()
-    for moment in moments.split()
+    {
+        "client.before_stage",
+        "client.after_stage",
+        "client.before_propose",
+        "client.after_propose",
+        "remote.after_answer",
+        "server.before_answer",
+        "ratifier.before_begin",
+        "ratifier.after_decide",
+        "ratifier.before_commit",
+        "ratifier.after_commit",
+        "ratifier.before_answer",
+        "publisher.before_put",
+        "publisher.after_put",
+        "publisher.before_record",
+        "publisher.after_record",
+        "registry.before_version_zero",
+        "registry.after_version_zero",
+        "registry.before_register",
+        "registry.after_register",
+        "registry.after_drop",
+        "registry.purge_between_files",
+        "registry.before_forget_purged",
+        "filesystem.before_put",
+        "filesystem.after_put",
+        "checkpoint.before_put",
+        "checkpoint.after_part",
+        "checkpoint.after_put",
+        "checkpoint.before_hint",
+        "store.migrate_before_commit",
+        "store.between_rows",
+        "listener.before_tell",
+        "listener.after_tell",
+        "listener.after_record",
+        "fsck.before_adopt",
+        "fsck.after_adopt",
+        "fsck.before_set_aside",
+        "fsck.after_set_aside",
+        "housekeeping.before_give_up",
+        "housekeeping.after_give_up",
+        "housekeeping.between_files",
+    }
 )
 
 _ACTION: Final = re.compile(r"kill|raise|exit|sleep:[0-9]+")

@@ -18,6 +18,7 @@ import pytest
 
 from headgate.api.messages import Answer, Part, Proposal, Ratified, Rejected, VersionTaken
 from headgate.catalog import decider
+from headgate.catalog.decider import Decided
 from headgate.protocol.actions import (
     Action,
     AddFile,
@@ -30,7 +31,7 @@ from headgate.protocol.actions import (
 from headgate.protocol.commit import row_ids
 from headgate.protocol.commit.conflicts import Isolation, Scan
 from headgate.protocol.commit.content import Inline, Way
-from headgate.protocol.commit.decide import NEEDS
+from headgate.protocol.commit.decide import Need
 from headgate.protocol.commit.facts import Gathered
 from headgate.protocol.commit.strict_json import read
 from headgate.protocol.encoding import replaced
@@ -168,10 +169,10 @@ def winning(tables: Tables, kind: str, case: Case) -> Operation:
 
 def at_once(lake: House, proposal: Proposal) -> Answer:
     """Propose as the server does: into the queue at once, and the long way where that is due."""
-    answer = Future[Answer]()
+    answer = Future[Decided | Need]()
     assert lake.database.propose_soon(proposal, answer, lambda: None)
     decided = answer.result()
-    return lake.catalog.propose(proposal) if isinstance(decided, NEEDS) else decided
+    return decided.answer if isinstance(decided, Decided) else lake.catalog.propose(proposal)
 
 
 @dataclass(frozen=True)

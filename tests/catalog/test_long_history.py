@@ -12,7 +12,7 @@ from headgate.client import maintenance
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.commit import examination
 from headgate.protocol.commit.content import Way
-from headgate.protocol.commit.facts import ExaminedPart, ExaminedProposal, Gathered
+from headgate.protocol.commit.facts import ExaminedPart, ExaminedProposal
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.storage.local import LocalStore
 from headgate.table.snapshot import Snapshot
@@ -20,6 +20,7 @@ from headgate.table.snapshot_loader import load
 from tests.catalog.conftest import House
 from tests.kit import req, shows
 from tests.kit.builders import CountedIds, add, inline, new_txn_id
+from tests.kit.deciding import decide_in
 from tests.kit.faulty_stores import CountingStore, NoStagedListing
 
 MANY = 10_000
@@ -27,14 +28,14 @@ MANY = 10_000
 
 def commit_many(house: House, table_id: TableId, count: int) -> None:
     """Have commits decided as the catalog decides them, in one unit of work."""
+    proposals: list[ExaminedProposal] = []
+    for version in range(1, count + 1):
+        examined = examination.examine(inline(add(f"f{version}", size=version)))
+        part = ExaminedPart(table_id, Version(version), Way.INLINE, examined)
+        proposals.append(ExaminedProposal(new_txn_id(version), (part,), house.clock.ms))
     with house.database._store.write() as unit:
-        for version in range(1, count + 1):
-            content = inline(add(f"f{version}", size=version))
-            examined = examination.examine(content)
-            part = ExaminedPart(table_id, Version(version), Way.INLINE, examined)
-            proposal = ExaminedProposal(new_txn_id(version), (part,), house.clock.ms)
-            answer = house.database._decider.decide(unit, proposal, Gathered())
-            assert isinstance(answer, Ratified)
+        decided = decide_in(unit, house.database._decider, proposals)
+    assert all(isinstance(one.answer, Ratified) for one in decided)
 
 
 def publish_many(house: House, table_id: TableId) -> None:

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import psycopg
 import pytest
 
+from headgate.catalog.decider import Decider
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores import postgres
 from headgate.catalog.stores.port import (
@@ -25,6 +26,7 @@ from headgate.errors import (
 from headgate.protocol.actions import TxnId, Version
 from headgate.settings import Settings
 from tests.catalog.postgres_stores import Opened, altered, at_once, end_backends
+from tests.catalog.store_contract.batches import epoch, prepared, ratifying, versions
 from tests.catalog.store_contract.rows import (
     commit_row,
     found,
@@ -34,6 +36,7 @@ from tests.catalog.store_contract.rows import (
     table_row,
 )
 from tests.kit import req, shows
+from tests.kit.conditions import eventually
 from tests.kit.postgres import Postgres
 from tests.kit.postgres import start as start_postgres
 from tests.kit.proxy import ByteProxy, Cut
@@ -126,7 +129,8 @@ def test_work_rolled_back_by_a_deadlock_is_retried(
     postgres_server: Postgres, store: PostgresStore
 ) -> None:
     [row] = insert(store, 1)
-    ratifier = Ratifier(store, SystemClock(), Settings())
+    clock, settings = SystemClock(), Settings()
+    ratifier = Ratifier(store, Decider(clock, settings), clock, settings)
     tries = 0
     with postgres_server.connect() as other, ThreadPoolExecutor(1) as pool:
         other.execute("SET deadlock_timeout = '30s'")  # so the unit is the victim
@@ -284,6 +288,144 @@ def test_a_connection_lost_during_the_commit_is_in_doubt_until_the_rows_are_read
         store.close()
 
 
+@req("CM-43")
+@shows("FS7")
+@pytest.mark.parametrize("is_applied", [False, True])
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_batch_whose_connection_is_lost_is_sent_again_once_and_never_applied_twice(
+    postgres_server: Postgres, open_postgres: Opened, is_applied: bool, times: int
+) -> None:
+    row = prepared(open_postgres())
+    with ByteProxy(("127.0.0.1", postgres_server.port)) as proxy:
+        address = postgres_server.address().replace(str(postgres_server.port), str(proxy.port))
+        store = open_postgres(address=address)
+        before = epoch(store)
+        proxy.cut = Cut(
+            b"\x05txn-2", is_passed_on=is_applied, waits_for_answer=is_applied, times=times
+        )
+        batch = ratifying(row, 2, 3)
+        if times == 2:
+            with pytest.raises(InDoubtError) as doubt:
+                store.write_batch(before, batch)
+            assert doubt.value.is_store_usable
+        else:
+            after = store.write_batch(before, batch)
+            assert after == (None if is_applied else (3, before.changes))
+        assert proxy.cut.done == times
+        is_written = is_applied or times == 1
+        assert versions(store, row) == [0, 1, 2][: 2 + is_written]
+        with store.read() as unit:
+            assert unit.decided(batch.undecided) == ({"txn-2"} if is_written else set())
+        if not is_written:
+            assert store.write_batch(before, batch) is not None
+        assert store.write_batch(epoch(store), ratifying(row, 3, 4)) == (4, before.changes)
+        store.close()
+
+
+def test_a_batch_whose_connection_broke_while_idle_is_written(
+    postgres_server: Postgres, store: PostgresStore
+) -> None:
+    row = prepared(store)
+    for version in (2, 3):
+        end_backends(postgres_server, store._writer)
+        batch = ratifying(row, version, version + 1)
+        assert store.write_batch(epoch(store), batch) == epoch(store)
+    assert versions(store, row) == [0, 1, 2, 3]
+
+
+def test_a_batch_is_in_doubt_while_its_server_stays_away(
+    own_server: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = PostgresStore(own_server.address(), SystemClock())
+    row = prepared(store)
+    before = epoch(store)
+    own_server.kill()
+    with pytest.raises(InDoubtError) as doubt:  # it was sent, for all the client knows
+        store.write_batch(before, ratifying(row, 2, 3))
+    assert doubt.value.is_store_usable
+    with pytest.raises(UnavailableError):  # nothing was sent
+        store.write_batch(before, ratifying(row, 2, 3))
+    own_server.start()
+    assert store.write_batch(before, ratifying(row, 2, 3)) is not None
+    assert versions(store, row) == [0, 1, 2]
+    store.close()
+
+
+@shows("FS4")
+def test_a_batch_waits_for_the_clock_and_gives_up_when_it_stays_locked(
+    store: PostgresStore, open_postgres: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "_LOCK_TIMEOUT", 0.1)
+    row = prepared(store)
+    before = epoch(store)
+    impatient, patient = open_postgres(patience=0.3), open_postgres()
+    with ThreadPoolExecutor(1) as pool:
+        with store.write() as unit:
+            unit.acquire_lease("a", "me", 1, 2)
+            with pytest.raises(UnavailableError, match="Other writers locked"):
+                impatient.write_batch(before, ratifying(row, 2, 3))
+            waiting = pool.submit(patient.write_batch, before, ratifying(row, 2, 3))
+            time.sleep(0.4)
+            assert not waiting.done()
+        assert waiting.result() == (3, before.changes)
+        with store.write() as unit:
+            unit.set_diverged(row.key, "why")
+            waiting = pool.submit(patient.write_batch, epoch(patient), ratifying(row, 3, 4))
+            time.sleep(0.2)
+            assert not waiting.done()
+        assert waiting.result() is None  # it saw what it had waited for
+    assert versions(store, row) == [0, 1, 2]
+
+
+@shows("FS4")
+def test_a_batch_rolled_back_by_a_deadlock_is_sent_again(
+    postgres_server: Postgres, store: PostgresStore
+) -> None:
+    row = prepared(store)
+    before = epoch(store)
+    with postgres_server.connect() as other, ThreadPoolExecutor(1) as pool:
+        other.execute("SET deadlock_timeout = '30s'")  # so the batch is the victim
+        other.execute("BEGIN")
+        other.execute(f"LOCK TABLE {store._schema}.rejections IN ROW SHARE MODE".encode())
+        other.execute(f"SELECT * FROM {store._schema}.tables FOR UPDATE".encode())
+        writing = pool.submit(store.write_batch, before, ratifying(row, 2, 3))
+        eventually(lambda: is_waiting(postgres_server, store))
+        other.execute(f"SELECT * FROM {store._schema}.clock FOR UPDATE".encode())
+        other.execute("ROLLBACK")
+        assert writing.result() == (3, before.changes)
+    assert versions(store, row) == [0, 1, 2]
+
+
+def is_waiting(server: Postgres, store: PostgresStore) -> bool:
+    """Return whether the store's writer waits for a lock."""
+    assert store._writer is not None
+    with server.connect() as admin:
+        rows = admin.execute(
+            "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'",
+            (store._writer.info.backend_pid,),
+        )
+        return bool(rows.fetchall())
+
+
+def test_a_batch_that_its_administrator_cancels_is_sent_again(
+    postgres_server: Postgres, store: PostgresStore
+) -> None:
+    row = prepared(store)
+    before = epoch(store)
+    writer = store._writer
+    assert writer is not None
+    with postgres_server.connect() as other, ThreadPoolExecutor(1) as pool:
+        other.execute("BEGIN")
+        other.execute(f"SELECT * FROM {store._schema}.clock FOR UPDATE".encode())
+        writing = pool.submit(store.write_batch, before, ratifying(row, 2, 3))
+        eventually(lambda: is_waiting(postgres_server, store))
+        other.execute("SELECT pg_cancel_backend(%s)", (writer.info.backend_pid,))
+        other.execute("ROLLBACK")
+        assert writing.result() == (3, before.changes)
+    assert store._writer is writer  # which is not in doubt
+    assert versions(store, row) == [0, 1, 2]
+
+
 def test_a_commit_that_the_server_rejects_writes_nothing(store: PostgresStore) -> None:
     assert store._writer is not None
     store._writer.execute(
@@ -300,22 +442,46 @@ def test_a_commit_that_the_server_rejects_writes_nothing(store: PostgresStore) -
     insert(store, 1)
 
 
+def test_a_batch_that_the_server_rejects_at_its_commit_writes_nothing(
+    store: PostgresStore,
+) -> None:
+    row = prepared(store)
+    before = epoch(store)
+    assert store._writer is not None
+    store._writer.execute(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'at the very end'; END $$"
+    )
+    store._writer.execute(
+        "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON commits "
+        "DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()"
+    )
+    with pytest.raises(UnavailableError, match="at the very end"):
+        store.write_batch(before, ratifying(row, 2, 3))
+    store._writer.execute("DROP TRIGGER late ON commits")
+    assert epoch(store) == before
+    assert store.write_batch(before, ratifying(row, 2, 3)) == (3, before.changes)
+
+
 def test_a_unit_that_the_server_rolled_back_is_not_acknowledged(store: PostgresStore) -> None:
     assert store._writer is not None
     with pytest.raises(UnavailableError, match="rolled back the whole unit"):  # noqa: SIM117, PT012
         with store.write() as unit:
-            unit.insert_table(table_row())
+            unit.set_setting("key", "value")
             with pytest.raises(psycopg.Error):
                 store._writer.execute("SELECT 1 / 0")
     with store.read() as reading:
-        assert reading.table(table_id(1)) is None
+        assert reading.setting("key") is None
     insert(store, 1)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("is_batch", [False, True])
 def test_a_commit_that_a_standby_may_not_have_is_in_doubt(
-    postgres_server: Postgres, store: PostgresStore
+    postgres_server: Postgres, store: PostgresStore, is_batch: bool
 ) -> None:
+    row = prepared(store)
+    before = epoch(store)
     assert store._writer is not None
     pid = store._writer.info.backend_pid
 
@@ -336,11 +502,15 @@ def test_a_commit_that_a_standby_may_not_have_is_in_doubt(
         altered(postgres_server, "synchronous_standby_names", "no_such_standby"),
     ):
         cancelling = pool.submit(cancel_when_it_waits)
-        with pytest.raises(InDoubtError, match="synchronous replication") as doubt:
-            insert(store, 1)
+        with pytest.raises(InDoubtError, match="synchronous replication") as doubt:  # noqa: PT012
+            if is_batch:
+                store.write_batch(before, ratifying(row, 2, 3))
+            else:
+                insert(store, 2)
         cancelling.result()
     assert doubt.value.is_store_usable
-    insert(store, 2)
+    assert epoch(store) != before  # it is committed on the primary
+    insert(store, 3)
 
 
 @pytest.mark.slow
@@ -357,7 +527,12 @@ def test_acknowledged_commits_survive_killing_the_server(
         version, now = 0, row
         while True:
             try:
-                now = insert_commits(store, now, commit_row(version))
+                if version % 2:
+                    batch = ratifying(now, version, version + 1)
+                    assert store.write_batch(epoch(store), batch) is not None
+                    now = found(store)
+                else:
+                    now = insert_commits(store, now, commit_row(version))
             except (InDoubtError, UnavailableError):
                 assert is_killed.is_set()
                 return

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headgate import failpoints
-from headgate.catalog.stores import postgres, reader
-from headgate.catalog.stores import postgres_writer as writing
+from headgate.catalog.stores import reader
 from headgate.catalog.stores.port import (
+    Batch,
     CatalogClock,
     CatalogStore,
+    Publication,
 )
 from headgate.catalog.stores.postgres import PostgresStore
 from headgate.clock import SystemClock
@@ -28,6 +32,7 @@ from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.table_states import TableStatus
 from tests.catalog.postgres_stores import Opened, altered, at_once, end_backends
 from tests.catalog.store_contract import StoreContract
+from tests.catalog.store_contract.batches import epoch, prepared, ratifying, rejection
 from tests.catalog.store_contract.rows import (
     commit_row,
     found,
@@ -78,6 +83,23 @@ def test_commits_are_synced_whatever_the_database_is_set_to(
         assert used_now == used
         end_backends(postgres_server, store._writer)
         insert(store, 1 + _)  # by a new connection
+    store.close()
+
+
+def test_batches_are_written_whatever_transactions_the_database_begins_by_default(
+    postgres_server: Postgres,
+) -> None:
+    address = postgres_server.new_database()
+    name = address.rpartition("/")[2]
+    with postgres_server.connect() as admin:
+        for setting in ("read_only = on", "isolation = serializable"):
+            admin.execute(f"ALTER DATABASE {name} SET default_transaction_{setting}".encode())
+    store = PostgresStore(address, SystemClock())
+    row = prepared(store)
+    assert store.write_batch(epoch(store), ratifying(row, 2, 3)) == epoch(store)
+    assert store._writer is not None
+    [[level]] = store._writer.execute("SHOW transaction_isolation").fetchall()
+    assert level == "read committed"
     store.close()
 
 
@@ -201,7 +223,7 @@ def test_the_description_contains_no_password(postgres_server: Postgres) -> None
     store = PostgresStore(address, SystemClock())
     with postgres_server.connect() as admin:
         [[version]] = admin.execute("SHOW server_version").fetchall()
-    assert store.describe() == f"PostgreSQL {str(version).split()[0]}, schema 2"
+    assert store.describe() == f"PostgreSQL {str(version).split()[0]}, schema 3"
     assert "s3cret" not in repr(store)
     store.close()
 
@@ -239,7 +261,8 @@ def test_text_that_postgresql_cannot_store_is_refused_by_itself(
     [row] = insert(store, 1)
     bad = TxnId(text)
     with store.write() as unit:
-        unit.prefetch({bad, TxnId("good")}, {TableId(text), row.id})
+        assert unit.decided([bad, TxnId("good")]) == set()
+        assert unit.tables_by_id([TableId(text), row.id]) == [row]
         for ask in (
             lambda: unit.transaction_commits(bad),
             lambda: unit.rejection(bad),
@@ -273,63 +296,56 @@ def test_a_number_that_postgresql_cannot_store_is_refused_by_itself(store: Postg
     assert found(store).size_bytes == 2**63 - 1
 
 
-# Few round trips
+@pytest.mark.parametrize(
+    "changed", [{"txn": "a\0b"}, {"txn": "\ud800"}, {"size": 2**63}, {"modified_ms": -(2**63) - 1}]
+)
+def test_a_batch_with_a_value_that_postgresql_cannot_store_writes_nothing(
+    store: PostgresStore, changed: dict[str, Any]
+) -> None:
+    row = prepared(store)
+    before = epoch(store)
+    batch = ratifying(row, 2, 3, **changed)
+    with pytest.raises(InvalidArgumentError, match="cannot store"):
+        store.write_batch(before, batch._replace(rejections=[rejection("no")]))
+    assert epoch(store) == before
+    assert store.write_batch(before, ratifying(row, 2, 3)) is not None
 
 
-class Counted:
-    """Counts the round trips of units."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count = 0
-        execute = postgres._execute
-
-        def counting(*arguments: object) -> object:
-            self.count += 1
-            return execute(*arguments)  # type: ignore[arg-type]
-
-        monkeypatch.setattr(postgres, "_execute", counting)
+# One round trip
 
 
-def test_a_batch_costs_as_many_round_trips_as_one_commit(
+def test_a_batch_costs_one_round_trip(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = {row.id: row for row in insert(store, 1, 2, 3)}
-    trips = Counted(monkeypatch)
-    with store.write() as unit:
-        txns = [TxnId(f"txn-{number}") for number in range(60)]
-        unit.prefetch([*txns, TxnId("never")], rows.keys())
-        for number, txn in enumerate(txns):
-            with unit.savepoint():
-                assert unit.transaction_commits(txn) == []
-                assert unit.rejection(txn) is None
-                row = unit.table(list(rows)[number % 3])
-                assert row is not None
-                sequence = unit.clock().sequence + 1
-                head = Version(row.head + 1)
-                unit.insert_commit(row.key, commit_row(head, sequence, txn))
-                unit.update_table(row._replace(head=head))
-                unit.advance_clock(CatalogClock(Sequence(sequence), number), txn)
-            with pytest.raises(ZeroDivisionError), unit.savepoint():  # noqa: PT012
-                unit.transaction_commits(TxnId("never"))
-                unit.insert_commit(row.key, commit_row(head + 1, sequence + 1, "never"))
-                unit.update_table(row._replace(head=Version(99)))
-                unit.advance_clock(CatalogClock(Sequence(99), 99), TxnId("never"))
-                raise ZeroDivisionError
-    assert trips.count == 2  # one to prefetch, one to write
-    with store.read() as reading:
-        assert reading.clock() == (60, 59)
-        assert [found(store, number).head for number in (1, 2, 3)] == [19, 19, 19]
-        events = reading.events(Sequence(0), 100)
-        assert [event.txn_id for event in events] == txns
-        assert all(len(event.commits) == 1 for event in events)
-        assert reading.transaction_commits(TxnId("never")) == []
+    rows = insert(store, 1, 2, 3)
+    assert store._writer is not None
+    sent: list[object] = []
+    execute = store._writer.execute
+
+    def counting(*arguments: Any, **options: Any) -> object:
+        sent.append(arguments)
+        return execute(*arguments, **options)
+
+    monkeypatch.setattr(store._writer, "execute", counting)
+    before = epoch(store)
+    batch = Batch(
+        clocks=[(CatalogClock(Sequence(1), 5), TxnId("x"))],
+        commits=[(row.key, commit_row(0, 1, "x")) for row in rows],
+        tables=[row._replace(head=Version(0)) for row in rows],
+        rejections=[rejection("no")],
+        undecided=[TxnId("x"), TxnId("no")],
+    )
+    assert store.write_batch(before, batch) == (1, before.changes)
+    assert len(sent) == 1
+    assert store.write_batch(before, batch) is None
+    assert len(sent) == 2
 
 
 STRANGE = ["NULL", "", " ", '"', "\\", '\\"', "{}", "{a,b}", "a,b", "'", "\n\t", "é😀", "$1", "%s"]
 
 
 @pytest.mark.parametrize("length", [0, 7, 1 << 19])
-def test_buffered_rows_are_stored_unchanged(store: PostgresStore, length: int) -> None:
+def test_rows_of_a_batch_are_stored_unchanged(store: PostgresStore, length: int) -> None:
     [row] = insert(store, 1)
     content = bytes(range(256)) * (length // 256) + bytes(length % 256)
     commits = [
@@ -346,18 +362,51 @@ def test_buffered_rows_are_stored_unchanged(store: PostgresStore, length: int) -
         )
         for version, text in enumerate(STRANGE[:5] if length > 9999 else STRANGE)
     ]
-    with store.write() as unit:
-        unit.prefetch([commit.txn_id for commit in commits], [row.id])
-        for commit in commits:
-            unit.insert_commit(row.key, commit)
-            unit.update_table(row._replace(head=commit.version, diverged=commit.txn_id))
-            unit.advance_clock(CatalogClock(commit.sequence, commit.version), commit.txn_id)
-    assert found(store).diverged == commits[-1].txn_id
+    last = commits[-1]
+    batch = Batch(
+        clocks=[
+            (CatalogClock(commit.sequence, commit.version), commit.txn_id) for commit in commits
+        ],
+        commits=[(row.key, commit) for commit in commits],
+        tables=[row._replace(head=last.version, ticket=last.txn_id, domains=content)],
+        undecided=[commit.txn_id for commit in commits],
+    )
+    assert store.write_batch(epoch(store), batch) == epoch(store)
+    assert (found(store).ticket, found(store).domains) == (last.txn_id, content)
     with store.read() as reading:
         kept = reading.commits(row.key, Version(0), Version(99), content=True, summary=True)
         assert kept == commits
         events = reading.events(Sequence(0), 99)
         assert [event.txn_id for event in events] == [commit.txn_id for commit in commits]
+
+
+def test_large_columns_that_a_batch_does_not_change_are_not_written_again(
+    store: PostgresStore,
+) -> None:
+    [row] = insert(store, 1)
+    large = {name: os.urandom(50_000) for name in ("protocol", "metadata", "domains")}
+    row = row._replace(**large)
+    with store.write() as unit:
+        unit.update_table(row)
+    assert store._writer is not None
+    [[toast]] = store._writer.execute(
+        "SELECT reltoastrelid::regclass::text FROM pg_class WHERE oid = 'tables'::regclass"
+    ).fetchall()
+
+    def places() -> set[int]:
+        assert store._writer is not None
+        rows = store._writer.execute(f"SELECT chunk_id FROM {toast}".encode()).fetchall()
+        return {place for [place] in rows}
+
+    before = places()
+    assert len(before) == 3
+    assert store.write_batch(epoch(store), ratifying(row, 0, 1)) is not None
+    assert found(store).head == 0
+    assert places() == before
+    row = row._replace(domains=os.urandom(50_000), metadata_version=Version(1))
+    assert store.write_batch(epoch(store), ratifying(row, 1, 2)) is not None
+    assert found(store).domains == row.domains
+    assert not places() & before
 
 
 def test_tables_with_changes_in_different_columns_are_all_updated(store: PostgresStore) -> None:
@@ -375,42 +424,49 @@ def test_tables_with_changes_in_different_columns_are_all_updated(store: Postgre
     assert [found(store, number) for number in (1, 2, 3, 4)] == changed
 
 
-def test_a_constraint_violation_of_a_buffered_row_rolls_back_the_unit(
+def test_a_batch_that_the_rows_contradict_writes_nothing(
     postgres_server: Postgres, store: PostgresStore
 ) -> None:
     [row] = insert(store, 1)
-    with pytest.raises(UnavailableError, match="duplicate key"), store.write() as unit:  # noqa: PT012
-        assert unit.table(row.id) == row
-        assert unit.transaction_commits(TxnId("x")) == []
-        with postgres_server.connect() as intruder:  # by hand, and without the lock
-            intruder.execute(
-                f"INSERT INTO {store._schema}.commits VALUES "
-                f"({row.key}, 0, 1, 1, 'y', 'inline', NULL, 1, '', NULL, '', 1, 1)".encode()
-            )
-        unit.insert_commit(row.key, commit_row(0, txn="x"))
-        unit.set_setting("key", "value")
+    before = epoch(store)
+    with postgres_server.connect() as intruder:  # by hand, and without a change of the epoch
+        intruder.execute(
+            f"INSERT INTO {store._schema}.commits VALUES "
+            f"({row.key}, 0, 1, 1, 'y', 'inline', NULL, 1, '', NULL, '', 1, 1)".encode()
+        )
+    with pytest.raises(
+        UnavailableError, match=r"inconsistent \(duplicate key.*nothing was written"
+    ):
+        store.write_batch(before, ratifying(row, 0, 1)._replace(rejections=[rejection("no")]))
+    assert epoch(store) == before
     with store.read() as reading:
-        assert reading.setting("key") is None
-        assert reading.transaction_commits(TxnId("x")) == []
+        assert reading.rejection(TxnId("no")) is None
+        assert reading.transaction_commits(TxnId("txn-0")) == []
 
 
-def test_a_plan_made_on_an_empty_database_does_not_scan_a_full_one(
+def test_the_plan_of_a_batch_made_on_an_empty_database_does_not_scan_a_full_one(
     store: PostgresStore,
 ) -> None:
     [row] = insert(store, 1)
-    for number in range(20):  # so often that the statement is prepared, and its plan kept
-        with store.write() as unit:
-            unit.prefetch([TxnId(f"txn-{number}")], [row.id])
+    published = [Publication(row.key, Version(0), Version(0), 5)]
+    for number in range(3):
+        batch = ratifying(row, number, number + 1)._replace(
+            rejections=[rejection(f"no {number}")], published=published
+        )
+        assert store.write_batch(epoch(store), batch) is not None
     assert store._writer is not None
-    [[name, kept]] = store._writer.execute(
-        "SELECT name, generic_plans FROM pg_prepared_statements WHERE statement = $1",
-        (writing._PREFETCH,),
+    [[name, count, generic, custom]] = store._writer.execute(
+        "SELECT name, cardinality(parameter_types), generic_plans, custom_plans "
+        "FROM pg_prepared_statements WHERE statement LIKE 'WITH moved%'"
     ).fetchall()
-    assert kept > 0
-    plan = store._writer.execute(f"EXPLAIN EXECUTE \"{name}\" ('{{a}}', '{{b}}')".encode())
+    assert (generic, custom) == (3, 0)
+    values = ", ".join(["NULL"] * count)
+    plan = store._writer.execute(f'EXPLAIN EXECUTE "{name}" ({values})'.encode())
     text = "\n".join(str(line[0]) for line in plan)
-    assert "Seq Scan" not in text
-    assert "on commits" in text
+    for index in ("commits_txn_id_table_key_key", "commits_table_key_version_key", "tables_pkey"):
+        assert index in text
+    assert "Seq Scan on clock" in text or "clock_pkey" in text
+    assert not re.search("Seq Scan on (commits|tables|rejections)", text)
 
 
 def test_events_and_counts_do_not_scan_all_commits(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from headgate import failpoints
-from headgate.catalog.ratifier import LATER, Later, Ratifier
+from headgate.catalog.decider import Decider
+from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import (
     CatalogStore,
     InDoubtError,
@@ -27,7 +28,6 @@ from headgate.errors import (
     Retry,
     UnavailableError,
 )
-from headgate.protocol.actions import TableId, TxnId
 from headgate.settings import Settings
 from tests.kit import req, shows
 from tests.kit.builders import ManualClock
@@ -42,7 +42,6 @@ class WatchedStore:
     def __init__(self, inner: CatalogStore) -> None:
         self.inner = inner
         self.commits = 0
-        self.expected: list[tuple[set[str], set[str]]] = []
         self.before_begin: Callable[[], None] = lambda: None
         self.before_commit: Callable[[], None] = lambda: None
         self.after_commit: Callable[[], None] = lambda: None
@@ -57,7 +56,6 @@ class WatchedStore:
     def write(self) -> Iterator[WriteUnit]:
         self.before_begin()
         with self.inner.write() as unit:
-            unit.prefetch = self._hear  # type: ignore[method-assign]
             yield unit
             self.before_commit()
         self.commits += 1
@@ -75,9 +73,6 @@ class WatchedStore:
     def close(self) -> None:
         self.inner.close()
 
-    def _hear(self, txn_ids: Collection[TxnId], table_ids: Collection[TableId]) -> None:
-        self.expected.append((set(txn_ids), set(table_ids)))
-
     def kept(self) -> set[str]:
         with self.inner.read() as unit:
             return {key for key in map(str, range(1000)) if unit.setting(key) is not None}
@@ -90,9 +85,20 @@ def store(tmp_path: Path) -> Iterator[WatchedStore]:
     made.close()
 
 
+def ratifier_of(
+    store: WatchedStore,
+    on_stopped: Callable[[str], object] = lambda why: None,
+    *,
+    clock: ManualClock | None = None,
+    settings: Settings | None = None,
+) -> Ratifier:
+    clock, settings = clock or ManualClock(), settings or Settings()
+    return Ratifier(store, Decider(clock, settings), clock, settings, on_stopped)
+
+
 @pytest.fixture
 def ratifier(store: WatchedStore) -> Iterator[Ratifier]:
-    made = Ratifier(store, ManualClock(), Settings())
+    made = ratifier_of(store)
     yield made
     made.close()
 
@@ -168,39 +174,6 @@ def test_all_that_waits_shares_one_commit(store: WatchedStore, ratifier: Ratifie
     assert len(store.kept()) == 100
 
 
-def test_everybody_of_a_batch_is_told_before_what_follows_and_that_is_done_once(
-    store: WatchedStore, ratifier: Ratifier
-) -> None:
-    heard: list[object] = []
-    is_over = threading.Event()
-
-    class Waiter:
-        def set_result(self, result: str, /) -> None:
-            heard.append((result, store.commits))
-
-        def set_exception(self, error: BaseException, /) -> None:
-            heard.append(type(error))
-
-    def stumble() -> None:
-        heard.append("stumbled")
-        raise ZeroDivisionError
-
-    gate = Gate(ratifier)
-    for key, work in enumerate([keep(0), refuse(1), keep(2)]):
-        ratifier.submit_for(
-            Waiter(),
-            str(key),
-            work,
-            txn_ids=(TxnId(str(key)),),
-            table_ids=(),
-            afterwards=(stumble, is_over.set),
-        )
-    gate.open()
-    assert is_over.wait(PATIENCE)
-    assert heard == [("answer 0", 1), NotFoundError, ("answer 2", 1), "stumbled"]
-    assert settled(ratifier.submit("3", keep(3))) == ["answer 3"]
-
-
 def test_work_runs_in_the_order_it_came_and_sees_what_came_before_it(
     ratifier: Ratifier,
 ) -> None:
@@ -257,7 +230,7 @@ def test_a_batch_takes_at_most_256(
 
 def test_a_batch_takes_at_most_20_ms(store: WatchedStore) -> None:
     clock = ManualClock()
-    ratifier = Ratifier(store, clock, Settings())
+    ratifier = ratifier_of(store, clock=clock)
     gate = Gate(ratifier)
 
     def slow(_: WriteUnit) -> str:
@@ -303,7 +276,7 @@ def test_whoever_runs_it_is_told_that_it_stopped_and_not_that_it_was_closed(
     store: WatchedStore,
 ) -> None:
     reasons: list[str] = []
-    closed = Ratifier(store, ManualClock(), Settings(), reasons.append)
+    closed = ratifier_of(store, reasons.append)
     closed.close()
     assert reasons == []
 
@@ -312,9 +285,7 @@ def test_whoever_runs_it_is_told_that_it_stopped_and_not_that_it_was_closed(
 
     store.after_commit = doubt
     heard = threading.Event()
-    ratifier = Ratifier(
-        store, ManualClock(), Settings(), lambda why: (reasons.append(why), heard.set())
-    )
+    ratifier = ratifier_of(store, lambda why: (reasons.append(why), heard.set()))
     settled(ratifier.submit("1", keep(1)))
     assert heard.wait(PATIENCE)
     assert len(reasons) == 1
@@ -331,8 +302,8 @@ def test_what_waits_behind_a_batch_in_doubt_is_told_that_nothing_happened(
         raise InDoubtError("the sync failed")
 
     store.before_commit = doubt
-    monkeypatch.setattr("headgate.catalog.ratifier._BATCH_PROPOSALS", 2)
-    ratifier = Ratifier(store, ManualClock(), Settings())
+    monkeypatch.setattr("headgate.catalog.ratifier._BATCH", 2)
+    ratifier = ratifier_of(store)
     gate = Gate(ratifier)
     answers = [ratifier.submit(str(key), keep(key)) for key in range(4)]
     gate.open()
@@ -353,8 +324,8 @@ def test_doubt_about_a_lost_connection_is_told_to_its_batch_and_the_rest_goes_on
         raise InDoubtError("the connection was lost", is_store_usable=True)
 
     store.after_commit = lose
-    monkeypatch.setattr("headgate.catalog.ratifier._BATCH_PROPOSALS", 2)
-    ratifier = Ratifier(store, ManualClock(), Settings())
+    monkeypatch.setattr("headgate.catalog.ratifier._BATCH", 2)
+    ratifier = ratifier_of(store)
     gate = Gate(ratifier)
     answers = [ratifier.submit(f"txn-{key}", keep(key)) for key in range(4)]
     gate.open()
@@ -365,19 +336,6 @@ def test_doubt_about_a_lost_connection_is_told_to_its_batch_and_the_rest_goes_on
     assert settled(ratifier.submit("later", keep(9))) == ["answer 9"]
     assert store.kept() == {"0", "1", "2", "3", "9"}
     ratifier.close()
-
-
-def test_the_store_hears_once_what_all_that_waits_will_ask_for(
-    store: WatchedStore, ratifier: Ratifier
-) -> None:
-    gate = Gate(ratifier)
-    for key in range(3):
-        txn_id, table_id = TxnId(f"txn-{key}"), TableId(f"table-{key % 2}")
-        last = ratifier.submit("", keep(key), txn_ids=[txn_id], table_ids=[table_id])
-    ratifier.submit("", keep(3))
-    gate.open()
-    settled(last)
-    assert store.expected == [({"txn-0", "txn-1", "txn-2"}, {"table-0", "table-1"})]
 
 
 @shows("FC11", "S5")
@@ -400,32 +358,6 @@ def test_a_full_disk_refuses_the_whole_batch_and_the_next_one_works(
     store.before_commit = lambda: None
     assert settled(ratifier.submit("4", keep(4))) == ["answer 4"]
     assert store.kept() == {"4"}
-
-
-@shows("FC11", "S5")
-def test_who_let_others_go_first_is_refused_with_its_batch_and_not_done_later(
-    store: WatchedStore, ratifier: Ratifier
-) -> None:
-    def fill() -> None:
-        store.before_commit = lambda: None
-        raise UnavailableError("The catalog's disk is full.")
-
-    tries = 0
-
-    def wait_once(unit: WriteUnit) -> str | Later:
-        nonlocal tries
-        tries += 1
-        if tries == 1:
-            return LATER
-        return keep(1)(unit)
-
-    store.before_commit = fill
-    gate = Gate(ratifier)
-    answers = [ratifier.submit("1", wait_once), ratifier.submit("2", keep(2))]
-    gate.open()
-    assert [type(one) for one in settled(*answers)] == [UnavailableError] * 2
-    assert settled(ratifier.submit("3", keep(3))) == ["answer 3"]
-    assert store.kept() == {"3"}  # answered as not applied: so it is
 
 
 @shows("FC11")
@@ -510,7 +442,7 @@ def test_what_the_database_takes_back_for_too_long_is_told_to_have_not_happened(
     store: WatchedStore,
 ) -> None:
     clock = ManualClock()
-    ratifier = Ratifier(store, clock, Settings(store_patience_ms=1_000))
+    ratifier = ratifier_of(store, clock=clock, settings=Settings(store_patience_ms=1_000))
 
     def take_back() -> None:
         clock.sleep(0.3)
@@ -523,51 +455,6 @@ def test_what_the_database_takes_back_for_too_long_is_told_to_have_not_happened(
     store.before_commit = lambda: None
     assert settled(ratifier.submit("2", keep(2))) == ["answer 2"]
     assert store.kept() == {"2"}
-    ratifier.close()
-
-
-def test_work_that_must_wait_lets_others_go_first_and_comes_back(
-    store: WatchedStore, ratifier: Ratifier
-) -> None:
-    order: list[str] = []
-    gate = Gate(ratifier)
-
-    def wait_for_two(unit: WriteUnit) -> str | Later:
-        unit.set_setting("1", "kept")
-        if "2" not in order:
-            return LATER
-        order.append("1")
-        return "answer 1"
-
-    def two(_: WriteUnit) -> str:
-        order.append("2")
-        return "answer 2"
-
-    answers = [ratifier.submit("1", wait_for_two), ratifier.submit("2", two)]
-    gate.open()
-    assert settled(*answers) == ["answer 1", "answer 2"]
-    assert order == ["2", "1"]
-    assert store.kept() == {"1"}
-
-
-def test_while_all_there_is_must_wait_the_ratifier_rests_and_undoes_their_traces(
-    store: WatchedStore,
-) -> None:
-    clock = ManualClock()
-    ratifier = Ratifier(store, clock, Settings())
-    tries = 0
-
-    def third_time(unit: WriteUnit) -> str | Later:
-        nonlocal tries
-        tries += 1
-        unit.set_setting(str(tries), "kept")
-        if tries < 3:
-            return LATER
-        return "at last"
-
-    assert settled(ratifier.submit("1", third_time)) == ["at last"]
-    assert clock.waited_s == pytest.approx(0.002)
-    assert store.kept() == {"3"}
     ratifier.close()
 
 
@@ -584,22 +471,6 @@ def test_closing_answers_all_that_waits(store: WatchedStore, ratifier: Ratifier)
     assert store.kept() == {"0", "1", "2", "3", "4"}
 
 
-@shows("L1")
-def test_closing_does_not_wait_for_those_who_let_others_go_first(ratifier: Ratifier) -> None:
-    has_waited = threading.Event()
-
-    def always_wait(_: WriteUnit) -> str | Later:
-        has_waited.set()
-        return LATER
-
-    answer = ratifier.submit("1", always_wait)
-    assert has_waited.wait(PATIENCE)
-    ratifier.close()
-    [results] = settled(answer)
-    assert type(results) is UnavailableError
-    assert "it was closed" in results.message
-
-
 def test_nothing_is_taken_after_closing_and_closing_again_is_fine(ratifier: Ratifier) -> None:
     ratifier.close()
     with pytest.raises(UnavailableError, match=r"it was closed.*Connect again"):
@@ -610,7 +481,7 @@ def test_nothing_is_taken_after_closing_and_closing_again_is_fine(ratifier: Rati
 @shows("L1")
 def test_whoever_submits_while_it_is_closed_is_answered(store: WatchedStore) -> None:
     for _ in range(20):
-        ratifier = Ratifier(store, ManualClock(), Settings())
+        ratifier = ratifier_of(store)
         start = threading.Barrier(9)
 
         def submit(
@@ -658,8 +529,8 @@ def test_whoever_submits_at_the_very_moment_it_stops_is_answered(ratifier: Ratif
 def test_a_thread_that_dies_anywhere_leaves_nobody_hanging(
     store: WatchedStore, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    monkeypatch.setattr("headgate.catalog.ratifier._BATCH_PROPOSALS", 3)
-    ratifier = Ratifier(store, ManualClock(), Settings())
+    monkeypatch.setattr("headgate.catalog.ratifier._BATCH", 3)
+    ratifier = ratifier_of(store)
     gate = Gate(ratifier)
     nth = 3 if point == "ratifier.after_decide" else 2 if point == "ratifier.before_begin" else 1
     failpoints.arm(f"{point}:raise@{nth}")

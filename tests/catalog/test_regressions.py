@@ -11,7 +11,7 @@ from headgate.api.messages import Part, Proposal, Ratified, Rejected, VersionTak
 from headgate.catalog.stores.port import ReadUnit
 from headgate.errors import HeadgateError, NotEmptyError, UnavailableError
 from headgate.names import TableName
-from headgate.protocol.actions import TableId, Version
+from headgate.protocol.actions import Version
 from headgate.protocol.commit.conflicts import Scan
 from headgate.protocol.commit.content import Staged, Way
 from headgate.protocol.commit.facts import ExaminedProposal, Gathered
@@ -58,32 +58,22 @@ def test_a_place_whose_version_0_was_cleaned_away_is_not_free(
         inline_lake.database.stage_table(str(tmp_path / "cleaned"))
 
 
-def test_metadata_of_a_unit_that_was_undone_is_judged_by_no_more(inline_lake: House) -> None:
+def test_metadata_of_a_batch_that_was_not_written_is_judged_by_no_more(
+    inline_lake: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     house = inline_lake
     table = house.create()
     only_adds = metadata(table.table_id, properties={"delta.appendOnly": "true"})
 
-    def undone() -> None:
-        with house.database._store.write() as unit:
-            _ratify_in(house, unit, table.table_id, 1, protocol("appendOnly"), only_adds)
-            _ratify_in(house, unit, table.table_id, 2, add())  # looks at the new metadata
-            raise RuntimeError("undone")
+    def fail(*_: object) -> None:
+        raise UnavailableError("The catalog's disk is full.")
 
-    with pytest.raises(RuntimeError, match="undone"):
-        undone()
+    with monkeypatch.context() as patch:
+        patch.setattr(house.database._store, "write_batch", fail)
+        with pytest.raises(UnavailableError, match="disk is full"):
+            house.propose(table.table_id, 1, protocol("appendOnly"), only_adds)
     house.propose(table.table_id, 1, metadata(table.table_id, properties={"headgate.x": "1"}))
     assert isinstance(house.propose(table.table_id, 2, remove(add())), Ratified)
-
-
-def _ratify_in(
-    house: House, unit: object, table_id: TableId, version: int, *actions: object
-) -> None:
-
-    proposal = house.proposal(table_id, version, *actions)  # type: ignore[arg-type]
-    parts = tuple(house.database._proposer._inline_part(part) for part in proposal.parts)
-    examined = ExaminedProposal(proposal.txn_id, parts, 0)
-    answer = house.database._decider.decide(unit, examined, Gathered())  # type: ignore[arg-type]
-    assert isinstance(answer, Ratified), answer
 
 
 def test_a_purge_cut_short_after_a_checkpoint_at_the_head_is_still_found(

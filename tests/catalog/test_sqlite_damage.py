@@ -18,6 +18,7 @@ from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.clock import SystemClock
 from headgate.errors import DamagedError
 from headgate.protocol.actions import Sequence, TxnId, Version
+from tests.catalog.store_contract.batches import epoch, ratifying
 from tests.catalog.store_contract.rows import commit_row, found, insert, insert_commits
 from tests.kit import req
 
@@ -91,6 +92,25 @@ def test_a_commit_to_a_deleted_file_is_in_doubt(
     assert doubt.value.is_store_usable  # the store refuses what comes next by itself
     with pytest.raises(DamagedError):
         insert(store, 2)
+
+
+@pytest.mark.parametrize("damage", REPLACED)
+def test_a_batch_to_a_deleted_file_is_in_doubt_and_the_next_one_is_refused(
+    store: SQLiteStore, path: Path, damage: Callable[[Path], None]
+) -> None:
+    row, before = found(store), epoch(store)
+
+    def damage_before_commit(_: object, sql: str, __: object) -> bool:
+        if sql == "COMMIT":
+            damage(path)
+        return True
+
+    store._writer.exec_trace = damage_before_commit
+    with pytest.raises(InDoubtError) as doubt:
+        store.write_batch(before, ratifying(row, 0, 1))
+    assert doubt.value.is_store_usable  # the store refuses what comes next by itself
+    with pytest.raises(DamagedError):
+        store.write_batch(before, ratifying(row, 0, 1))
 
 
 def test_a_database_put_back_after_its_loss_was_noticed_is_still_refused(

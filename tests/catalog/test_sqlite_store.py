@@ -1,4 +1,4 @@
-"""The SQLite store: the contract, and its own files, locks and cache."""
+"""The SQLite store: the contract, and its own files and locks."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
 from headgate import failpoints
-from headgate.catalog.stores import sqlite
 from headgate.catalog.stores.port import (
+    Batch,
     CatalogClock,
     CatalogStore,
     InDoubtError,
-    ReadUnit,
     StoreConstraintError,
-    TableRow,
 )
 from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.clock import SystemClock
@@ -28,6 +27,7 @@ from headgate.errors import (
     AlreadyExistsError,
     DamagedError,
     HeadgateError,
+    InvalidArgumentError,
     RefusedError,
     Retry,
     UnavailableError,
@@ -35,6 +35,13 @@ from headgate.errors import (
 from headgate.protocol.actions import Sequence, TxnId, Version
 from headgate.protocol.table_states import TableKind
 from tests.catalog.store_contract import StoreContract
+from tests.catalog.store_contract.batches import (
+    epoch,
+    prepared,
+    ratifying,
+    rejection,
+    versions,
+)
 from tests.catalog.store_contract.rows import (
     commit_row,
     found,
@@ -259,7 +266,7 @@ def test_a_database_of_the_first_release_is_migrated_with_all_its_rows(
     with store.write() as unit:
         unit.update_table(expected._replace(kind=TableKind.EXTERNAL))
     assert found(store).kind is TableKind.EXTERNAL
-    assert store.describe().endswith(f"at {first_schema}, schema 4")
+    assert store.describe().endswith(f"at {first_schema}, schema 5")
     store.close()
 
 
@@ -437,6 +444,21 @@ def test_a_full_disk_rolls_back_the_unit_and_the_next_one_works(store: SQLiteSto
     insert_commits(store, row, commit_row(0), large)
 
 
+@shows("FC11")
+def test_a_full_disk_refuses_a_batch_and_the_next_one_is_written(store: SQLiteStore) -> None:
+    row = prepared(store)
+    before = epoch(store)
+    pages = pragma(store._writer, "page_count")
+    store._writer.execute(f"PRAGMA max_page_count = {pages}")
+    batch = ratifying(row, 2, 3, content=b"x" * 1_000_000)
+    with pytest.raises(UnavailableError, match=r"disk is full.*Free space"):
+        store.write_batch(before, batch)
+    store._writer.execute("PRAGMA max_page_count = 1000000")
+    assert epoch(store) == before
+    assert store.write_batch(before, batch) == (3, before.changes)
+    assert versions(store, row) == [0, 1, 2]
+
+
 class FailingDisk(apsw.VFS):
     """A disk whose syncs fail while `is_failing`."""
 
@@ -545,14 +567,20 @@ def test_events_and_counts_do_not_scan_all_commits(
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @shows("FC12")
-def test_a_failed_sync_leaves_the_commit_in_doubt(path: Path) -> None:
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_a_failed_sync_leaves_the_commit_in_doubt(path: Path, is_batch: bool) -> None:
     disk = FailingDisk("failing")
     try:
         store = SQLiteStore(str(path), SystemClock(), vfs="failing")
-        insert(store, 1)
+        row = prepared(store)
+        before = epoch(store)
         disk.is_failing = True
-        with pytest.raises(InDoubtError):
-            insert(store, 2)
+        with pytest.raises(InDoubtError) as doubt:  # noqa: PT012
+            if is_batch:
+                store.write_batch(before, ratifying(row, 2, 3))
+            else:
+                insert(store, 2)
+        assert not doubt.value.is_store_usable
         disk.is_failing = False
         store.close()
     finally:
@@ -565,15 +593,86 @@ def test_a_commit_writes_no_more_pages_than_it_has_rows_and_unique_keys(
     [row] = insert(store, 1)
     row = insert_commits(store, row, commit_row(0, 1))
     store._writer.wal_checkpoint()  # the WAL starts over from here
-    with store.write() as unit:
-        unit.insert_commit(row.key, commit_row(1, 2))
-        unit.update_table(row._replace(head=Version(1)))
-        unit.advance_clock(CatalogClock(Sequence(2), 2), TxnId("txn-1"))
+    batch = Batch(
+        clocks=[(CatalogClock(Sequence(2), 2), TxnId("txn-1"))],
+        commits=[(row.key, commit_row(1, 2))],
+        tables=[row._replace(head=Version(1))],
+        undecided=[TxnId("txn-1")],
+    )
+    assert store.write_batch(epoch(store), batch) is not None
     pages, _ = store._writer.wal_checkpoint()
     assert pages == 5  # of sequences, tables, and commits with their two keys
 
 
-# The cache from one unit to the next
+def test_a_batch_is_written_with_few_statements(store: SQLiteStore) -> None:
+    rows = insert(store, *range(1, 17))
+    commits = [commit_row(n // 16, n + 1, f"txn {n}") for n in range(64)]
+    batch = Batch(
+        clocks=[(CatalogClock(commit.sequence, 5), commit.txn_id) for commit in commits],
+        commits=[(rows[n % 16].key, commit) for n, commit in enumerate(commits)],
+        tables=[row._replace(head=Version(3)) for row in rows],
+        rejections=[rejection(f"no {n}") for n in range(64)],
+        undecided=[commit.txn_id for commit in commits],
+    )
+    before = epoch(store)
+    asked: list[str] = []
+    store._writer.exec_trace = lambda _, sql, __: not asked.append(sql)  # type: ignore[func-returns-value]
+    assert store.write_batch(before, batch) == (64, before.changes)
+    assert [sql.split()[0] for sql in asked] == [
+        *("BEGIN", "SELECT", "SELECT", "INSERT", "WITH", "INSERT", "INSERT", "COMMIT")
+    ]
+    asked.clear()
+    assert store.write_batch(before, batch) is None
+    assert [sql.split()[0] for sql in asked] == ["BEGIN", "SELECT", "COMMIT"]
+    store._writer.exec_trace = None
+
+
+@shows("FS4")
+def test_a_batch_waits_for_the_lock_and_gives_up_when_the_file_stays_locked(
+    store: SQLiteStore, path: Path
+) -> None:
+    row = prepared(store)
+    before = epoch(store)
+    clock = ManualClock()
+    other = SQLiteStore(str(path), clock)
+    with store.write(), pytest.raises(UnavailableError, match="Other processes locked"):
+        other.write_batch(before, ratifying(row, 2, 3))
+    assert 30 <= clock.waited_s < 31
+    assert other.write_batch(before, ratifying(row, 2, 3)) == (3, before.changes)
+    other.close()
+    with pytest.raises(UnavailableError, match="closed"):
+        other.write_batch(before, ratifying(row, 3, 4))
+
+
+@pytest.mark.parametrize("changed", [{"txn": "\ud800"}, {"size": 2**63}])
+def test_a_batch_with_a_value_that_sqlite_cannot_store_writes_nothing(
+    store: SQLiteStore, changed: dict[str, Any]
+) -> None:
+    row = prepared(store)
+    before = epoch(store)
+    batch = ratifying(row, 2, 3, **changed)
+    with pytest.raises(InvalidArgumentError, match="cannot store"):
+        store.write_batch(before, batch._replace(rejections=[rejection("no")]))
+    assert epoch(store) == before
+    assert versions(store, row) == [0, 1]
+
+
+def test_a_batch_that_the_rows_contradict_writes_nothing(store: SQLiteStore, path: Path) -> None:
+    [row] = insert(store, 1)
+    before = epoch(store)
+    intruder = apsw.Connection(str(path))  # by hand, and without a change of the epoch
+    values = (row.key, *commit_row(0, txn="y")[:4], "inline", *commit_row(0)[5:])
+    intruder.execute(f"INSERT INTO commits VALUES ({', '.join('?' * 16)})", values)
+    intruder.close()
+    with pytest.raises(UnavailableError, match=r"inconsistent.*nothing was written"):
+        store.write_batch(before, ratifying(row, 0, 1)._replace(rejections=[rejection("no")]))
+    assert epoch(store) == before
+    with store.read() as reading:
+        assert reading.rejection(TxnId("no")) is None
+        assert reading.transaction_commits(TxnId("txn-0")) == []
+
+
+# What the next unit sees
 
 
 def seen_by_next(store: SQLiteStore, number: int = 1) -> tuple[CatalogClock, int, Version]:
@@ -584,63 +683,9 @@ def seen_by_next(store: SQLiteStore, number: int = 1) -> tuple[CatalogClock, int
         return unit.clock(), row.timestamp_ms, row.published
 
 
-def test_a_unit_does_not_query_what_the_previous_one_cached(store: SQLiteStore) -> None:
-    [row] = insert(store, 1)
-    row = insert_commits(store, row, commit_row(0, 1))
-    known = seen_by_next(store)
-    asked: list[str] = []
-    store._writer.exec_trace = lambda _, sql, __: not asked.append(sql)  # type: ignore[func-returns-value]
-    assert seen_by_next(store) == known
-    assert not [sql for sql in asked if "FROM tables" in sql or "FROM sequences" in sql]
-
-
-def test_rows_of_the_publisher_and_of_proposals_are_written_together_in_order(
-    store: SQLiteStore,
-) -> None:
-    [row] = insert(store, 1)
-    row = insert_commits(store, row, commit_row(0, 1))
-    asked: list[str] = []
-    store._writer.exec_trace = lambda _, sql, __: not asked.append(sql)  # type: ignore[func-returns-value]
-    with store.write() as unit:
-        unit.prefetch({TxnId("txn-1"), TxnId("txn-2")}, {row.id})
-        for step in (
-            lambda: unit.acquire_lease("a", "me", 0, 10),
-            lambda: unit.insert_commit(row.key, commit_row(1, 2)),
-            lambda: unit.update_table(row._replace(head=Version(1))),
-            lambda: unit.record_published(row.key, Version(0), Version(0), 7),
-            lambda: unit.release_lease("b", "me"),
-        ):
-            with unit.savepoint():
-                step()
-    assert not [sql for sql in asked if "SAVEPOINT" in sql]
-    # A buffered change is sent before the next change of the same lease.
-    with store.write() as unit:
-        unit.release_lease("c", "me")
-        unit.release_lease("a", "me")
-        unit.acquire_lease("b", "me", 0, 10)
-        unit.release_lease("b", "me")
-        unit.prefetch({TxnId("txn-2")}, ())
-        unit.insert_commit(row.key, commit_row(2, 3))
-        unit.update_table(found_in(unit)._replace(head=Version(2)))
-        unit.record_published(row.key, Version(1), Version(2), 8)
-    with store.read() as unit:
-        assert unit.lease_holder("a") is unit.lease_holder("b") is None
-        assert found_in(unit).published == 2
-        commits = unit.commits(row.key, Version(0), Version(2), content=False)
-        assert [commit.published_ms for commit in commits] == [7, 8, 8]
-
-
-def found_in(unit: ReadUnit) -> TableRow:
-    row = unit.table(table_id(1))
-    assert row is not None
-    return row
-
-
 @req("CM-11")
 @shows("S2")
-def test_a_unit_sees_what_another_process_wrote_in_spite_of_its_cache(
-    path: Path, store: SQLiteStore
-) -> None:
+def test_a_unit_sees_what_another_process_wrote(path: Path, store: SQLiteStore) -> None:
     [row] = insert(store, 1)
     row = insert_commits(store, row, commit_row(0, 1))
     other = SQLiteStore(str(path), SystemClock())
@@ -655,7 +700,7 @@ def test_a_unit_sees_what_another_process_wrote_in_spite_of_its_cache(
     other.close()
 
 
-def test_a_unit_that_was_rolled_back_leaves_nothing_in_the_cache(store: SQLiteStore) -> None:
+def test_the_next_unit_sees_nothing_of_one_that_was_rolled_back(store: SQLiteStore) -> None:
     [row] = insert(store, 1)
     before = seen_by_next(store)
     with pytest.raises(ZeroDivisionError), store.write() as unit:  # noqa: PT012
@@ -673,10 +718,3 @@ def test_the_next_unit_sees_what_was_published(store: SQLiteStore) -> None:
     with store.write() as unit:
         unit.record_published(row.key, Version(0), Version(0), 5)
     assert seen_by_next(store)[2] == 0
-
-
-def test_the_cache_is_limited(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "_MAX_CACHED_TABLES", 3)
-    insert(store, *range(1, 9))
-    seen_by_next(store)
-    assert len(store._cache.tables) == 1

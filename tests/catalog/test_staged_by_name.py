@@ -5,8 +5,7 @@ The `lake` here commits staged or inline; files are put beside its own way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 from uuid import uuid4
 
@@ -14,8 +13,8 @@ import pytest
 
 from headgate.api.messages import Answer, Ratified, VersionTaken
 from headgate.api.status import CommitReports
-from headgate.catalog.ratifier import Later
-from headgate.catalog.stores.port import InDoubtError, WriteUnit
+from headgate.catalog.stores.port import Batch, Epoch, InDoubtError, WriteUnit
+from headgate.catalog.stores.sqlite_writer import SQLiteWriteUnit
 from headgate.errors import (
     DamagedError,
     InvalidCommitError,
@@ -29,9 +28,7 @@ from headgate.http.unity.table_views import in_staged_files
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Action, TableId, TxnId, Version
 from headgate.protocol.commit.content import Staged
-from headgate.protocol.commit.decide import Need
 from headgate.protocol.commit.examination import Violation
-from headgate.protocol.commit.facts import ExaminedProposal, Gathered
 from headgate.protocol.paths import STAGED, PublishedCommit, StagedCommit
 from tests.catalog.conftest import House
 from tests.kit import req, shows
@@ -298,19 +295,23 @@ class DoubtfulStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    @contextmanager
-    def write(self) -> Iterator[WriteUnit]:
+    def write(self) -> AbstractContextManager[WriteUnit]:
+        self._refuse_if_over()
+        return self._inner.write()  # type: ignore[no-any-return]
+
+    def _refuse_if_over(self) -> None:
         if not self.doubts and self.is_over:
             raise UnavailableError("The database is away.")
-        with ExitStack() as stack:
-            unit = stack.enter_context(self._inner.write())
-            yield unit
-            if self.doubts and not self._happens:
-                self.doubts -= 1
-                raise InDoubtError("the connection was lost", is_store_usable=True)
+
+    def write_batch(self, expected: Epoch, batch: Batch) -> Epoch | None:
+        self._refuse_if_over()
+        written: Epoch | None = None
+        if self._happens or not self.doubts:
+            written = self._inner.write_batch(expected, batch)
         if self.doubts:
             self.doubts -= 1
             raise InDoubtError("the connection was lost", is_store_usable=True)
+        return written
 
 
 @pytest.mark.parametrize("happens", [True, False])
@@ -345,19 +346,18 @@ def test_a_doubt_that_does_not_end_is_told(
 
 
 @pytest.mark.parametrize("damage", ["headgate.db", "headgate.db-wal"])
-def test_a_doubt_followed_by_a_refusal_stays_a_doubt(inline_lake: House, damage: str) -> None:
+def test_a_doubt_followed_by_a_refusal_stays_a_doubt(
+    inline_lake: House, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
     table_id = inline_lake.create().table_id
     staged = put(inline_lake, table_id, 1)
-    judged = inline_lake.database._decider.decide
+    write = SQLiteWriteUnit.write_batch
 
-    def decide(
-        unit: WriteUnit, proposal: ExaminedProposal, gathered: Gathered
-    ) -> Answer | Need | Later:
-        answer = judged(unit, proposal, gathered)
+    def write_and_damage(unit: SQLiteWriteUnit, batch: Batch) -> None:
+        write(unit, batch)
         (inline_lake.root / damage).unlink()
-        return answer
 
-    inline_lake.database._decider.decide = decide  # type: ignore[method-assign]
+    monkeypatch.setattr(SQLiteWriteUnit, "write_batch", write_and_damage)
     with pytest.raises(OutcomeUnknownError):
         propose(inline_lake, table_id, 1, staged)
     with pytest.raises(DamagedError):

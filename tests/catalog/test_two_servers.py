@@ -296,7 +296,8 @@ def test_a_catalog_whose_connection_is_lost_at_the_commit_answers_unknown_and_go
         table_id = create(catalog)
         assert isinstance(catalog.propose(append(table_id, 1)), Ratified)
         proposal = append(table_id, 2)
-        proxy.cut = Cut(b"COMMIT\0", is_passed_on=is_committed, waits_for_answer=True)
+        written = proposal.txn_id.encode()
+        proxy.cut = Cut(written, is_passed_on=is_committed, waits_for_answer=True)
         with pytest.raises(OutcomeUnknownError) as unknown:
             catalog.propose(proposal)
         assert unknown.value.txn_id == proposal.txn_id

@@ -9,17 +9,23 @@ objects and the answers heard, are not gone on from a second time.
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import resources
+from queue import SimpleQueue
 from typing import Any
 
 import apsw
 
+from headgate.catalog.decider import Decider
+from headgate.catalog.heads import Heads
+from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores import sqlite_reader, sqlite_writer
+from headgate.catalog.stores.port import Batch, Epoch
 from headgate.errors import UnavailableError
 from headgate.settings import Settings
 from headgate.storage.memory import MemoryStore
@@ -43,8 +49,7 @@ class Shared:
         return sqlite_reader.SQLiteReadUnit(self._connection())
 
     def writing_unit(self) -> Any:
-        # Nothing is known from a unit before: these rows may have passed through any process.
-        return sqlite_writer.SQLiteWriteUnit(self._connection(), sqlite_writer.WriterCache())
+        return sqlite_writer.SQLiteWriteUnit(self._connection())
 
     def _connection(self) -> apsw.Connection:
         connection = apsw.Connection(":memory:")
@@ -79,14 +84,13 @@ class Process:
         self.clock = ManualClock()
         self.ids = CountedIds(number)
         self._answers = iter(answers)
-        self._ratifier = _Immediate(self)
         self._pause: _PauseError | None = None
 
     @property
     def catalog(self) -> Catalog:
         """A catalog in this process, whose writer works at once instead of in a thread."""
         catalog = Catalog.__new__(Catalog)
-        with _patched(self._ratifier):
+        with _patched(self):
             catalog.__init__(  # type: ignore[misc]
                 self,  # type: ignore[arg-type]
                 ROOT,
@@ -125,6 +129,18 @@ class Process:
     def read_latest(self) -> Iterator[Any]:
         yield _Look(self)
 
+    def write_batch(self, expected: Epoch, batch: Batch) -> Epoch | None:
+        def write(unit: Any) -> Epoch | None:
+            if unit.epoch() != expected or unit.decided(batch.undecided):
+                return None
+            unit.write_batch(batch)
+            return unit.epoch()  # type: ignore[no-any-return]
+
+        return self.write_rows(write)  # type: ignore[no-any-return]
+
+    def write_rows(self, do: Callable[[Any], Any]) -> Any:
+        return self.ask("write rows", lambda shared: _written(shared, do))
+
     def close(self) -> None:
         pass
 
@@ -140,35 +156,52 @@ class _Look:
             return getattr(unit, name)
 
 
-class _Immediate:
-    """A ratifier that decides at once."""
+class _Immediate(Ratifier):
+    """A ratifier that works at once instead of in a thread."""
 
-    def __init__(self, process: Process) -> None:
-        self._process = process
+    def __init__(self, process: Process, decider: Decider) -> None:
+        self._explored = process
+        self._store = process  # type: ignore[assignment]
+        self._decider = decider
+        self._clock, self._settings = process.clock, Settings()
+        self._heads = Heads()
+        self._queue, self._taken = SimpleQueue(), deque()
+        self._undone_since = self._stopped = None
+        self._process = os.getpid()
 
-    def submit(self, name: str, do: Callable[[Any], Any], **_: object) -> Future[Any]:
-        answer: Future[Any] = Future()
-        self.submit_for(answer, name, do)
-        return answer
+    def _put(self, work: Any) -> None:
+        self._taken.append(work)
+        self._batch()
 
-    def submit_for(
-        self, answer: Future[Any], name: str, do: Callable[[Any], Any], **_: object
-    ) -> None:
-        def write(shared: Shared) -> tuple[Any, Shared]:
-            unit = shared.writing_unit()
-            unit._connection.execute("PRAGMA foreign_keys = ON; BEGIN")
-            try:
-                result = do(unit)
-            except Exception as error:
-                return _Raised(error), shared
-            unit.finish()
-            unit._connection.execute("COMMIT")
-            return result, sealed(unit._connection, shared.objects)
-
+    def _change_all(self, begun: list[Any]) -> None:
+        [change] = begun
         try:
-            answer.set_result(self._process.ask("write rows", write))
+            change.result = self._explored.write_rows(change.do)
         except Exception as error:
-            answer.set_exception(error)
+            change.error = error
+        self._heads.forget()
+
+    def _decide_in_unit(self, decisions: Any) -> list[Any]:
+        [work] = decisions
+
+        def decide(unit: Any) -> Any:
+            assert not self._decide_in(unit, decisions)  # nothing else is being decided
+            return work.result, work.error
+
+        work.result, work.error = self._explored.write_rows(decide)
+        return []
+
+
+def _written(shared: Shared, do: Callable[[Any], Any]) -> tuple[Any, Shared]:
+    unit = shared.writing_unit()
+    unit._connection.execute("PRAGMA foreign_keys = ON; BEGIN")
+    try:
+        result = do(unit)
+    except Exception as error:
+        return _Raised(error), shared
+    unit.finish()
+    unit._connection.execute("COMMIT")
+    return result, sealed(unit._connection, shared.objects)
 
 
 class _Store:
@@ -247,11 +280,11 @@ def empty() -> Shared:
 
 
 @contextmanager
-def _patched(ratifier: _Immediate) -> Iterator[None]:
+def _patched(process: Process) -> Iterator[None]:
     from headgate.catalog import service
 
     real = service.Ratifier
-    service.Ratifier = lambda *_: ratifier  # type: ignore[assignment, misc]
+    service.Ratifier = lambda _, decider, *__: _Immediate(process, decider)  # type: ignore[assignment, misc]
     try:
         yield
     finally:

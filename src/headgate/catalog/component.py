@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from headgate.catalog.idempotency import RequestKey, once
-from headgate.catalog.ratifier import Later, Ratifier
+from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import CatalogClock, CatalogStore, WriteUnit
 from headgate.clock import Clock, Ids
 from headgate.protocol.actions import Sequence, TxnId
@@ -51,7 +51,7 @@ class Component:
         return DeltaLog(self._store_for(location))
 
     def _change(
-        self, name: str, work: Callable[[WriteUnit], Result | Later], key: RequestKey | None = None
+        self, name: str, work: Callable[[WriteUnit], Result], key: RequestKey | None = None
     ) -> Result:
         """Run `work` in a unit of work and return its result; with a key, run it only once.
 

@@ -1,22 +1,28 @@
-"""Load what deciding a proposal depends on, and carry the decision out, in one unit of work.
+"""Decide proposals on kept heads, and collect what the decisions change for one batch.
 
-`protocol.commit.decide` decides. Everything that needs storage or takes long was done before, so
-the unit is short. The store's constraints guard who wins a version; no cache decides.
+`protocol.commit.decide` decides. Everything that needs storage or takes long was done before. The
+batch is written if nothing changed since the heads were read, so no cache decides who wins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
-from typing import assert_never
+import enum
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, NamedTuple, assert_never
 
 from cachetools import LRUCache
 
 from headgate.api.messages import Answer, Ratified, RatifiedCommit, Rejected, VersionTaken
-from headgate.catalog.ratifier import LATER, Later
+from headgate.catalog.heads import Heads, KnownTable, as_winner, head_of, load_winners
 from headgate.catalog.stores.port import (
+    Batch,
     CatalogClock,
+    CatalogStore,
     CommitRow,
+    Epoch,
+    Publication,
     ReadUnit,
     RejectionRow,
     TableRow,
@@ -25,7 +31,7 @@ from headgate.catalog.stores.port import (
 from headgate.clock import Clock
 from headgate.errors import InvalidCommitError
 from headgate.protocol import features
-from headgate.protocol.actions import DomainMetadata, Metadata, Protocol, TableId, TxnId, Version
+from headgate.protocol.actions import TableId, TxnId, Version
 from headgate.protocol.commit import decide as pure
 from headgate.protocol.commit.conflicts import Changes, Conflict, Winner
 from headgate.protocol.commit.decide import Need, NeedWinners, NextCommit
@@ -41,10 +47,8 @@ from headgate.protocol.commit.facts import (
     Rules,
     Turn,
 )
-from headgate.protocol.encoding import from_json, to_json
-from headgate.protocol.log.checksums import FileTotals
+from headgate.protocol.encoding import from_json, replaced, to_json
 from headgate.protocol.log.timestamps import DRIFT_MS, MAX_AHEAD_MS
-from headgate.protocol.table_states import TableKind, TableStatus
 from headgate.settings import Settings
 
 FAR_BEHIND = 64  # winners above which they are compared outside of the unit first
@@ -70,24 +74,159 @@ def rules_of(settings: Settings) -> Rules:
     )
 
 
+class Postponed(enum.Enum):
+    """Returned instead of an answer: decide the proposal again with a later batch."""
+
+    POSTPONED = enum.auto()
+
+
+POSTPONED: Final = Postponed.POSTPONED
+
+
+class Behind(NamedTuple):
+    """The commits of a table that a client whose version was taken is sent."""
+
+    key: int
+    first: Version
+    last: Version
+
+
+class Decided(NamedTuple):
+    """An answer, what is still to be added to it, and the tables as it left them."""
+
+    answer: Answer
+    tables: Mapping[TableId, TableRow]
+    behind: Mapping[TableId, Behind] = {}
+
+
+class Draft:
+    """What the decisions of one batch change, on top of heads as of one epoch.
+
+    With `unit`, everything is read in that unit, whose locks keep it current. Without, the store
+    is read, and `is_stale` says that the epoch was another one: then the draft is worthless.
+    """
+
+    def __init__(
+        self, heads: Heads, store: CatalogStore | None = None, unit: ReadUnit | None = None
+    ) -> None:
+        self.heads = heads
+        self.clock = heads.clock
+        self.is_stale = False
+        # A decision that writes nothing was made on these heads: they have to be the latest.
+        self.relies_on_heads = False
+        self.decided: set[TxnId] = set()
+        self._store = store
+        self._unit = unit
+        self._clocks: list[tuple[CatalogClock, TxnId]] = []
+        self._commits: dict[TableId, list[tuple[CommitRow, Changes]]] = {}
+        self._tables: dict[TableId, KnownTable] = {}
+        self._changed: set[TableId] = set()  # those with changes that decisions made
+        self._rejections: list[RejectionRow] = []
+        self._published: list[Publication] = []
+        # Keys without an outcome: if one has an outcome after all, all is decided again.
+        self.undecided: set[TxnId] = set()
+
+    @contextmanager
+    def reading(self) -> Iterator[ReadUnit]:
+        """Read the store as of the heads' epoch."""
+        if self._unit is not None:
+            yield self._unit
+            return
+        assert self._store is not None  # one of both is given
+        with self._store.read() as unit:
+            self.is_stale = self.is_stale or unit.epoch() != self.heads.epoch
+            yield unit
+
+    def table(self, table_id: TableId) -> KnownTable | None:
+        return self._tables.get(table_id) or self.heads.table(table_id)
+
+    def row(self, table_id: TableId) -> TableRow:
+        """Return a table that a decision was about."""
+        table = self.table(table_id)
+        assert table is not None  # its head was a fact
+        return table.row
+
+    def change(self, row: TableRow, head: Head | Closed | None = None) -> None:
+        """Change what decisions change of a table."""
+        self._changed.add(row.id)
+        self._tables[row.id] = KnownTable(row, head or head_of(row))
+
+    def ratify(self, clock: CatalogClock, txn_id: TxnId) -> None:
+        self.clock = clock
+        self._clocks.append((clock, txn_id))
+        self.decided.add(txn_id)
+
+    def add_commit(self, table_id: TableId, row: CommitRow, changes: Changes) -> None:
+        self._commits.setdefault(table_id, []).append((row, changes))
+
+    def reject(self, row: RejectionRow) -> None:
+        self._rejections.append(row)
+        self.decided.add(row.txn_id)
+
+    def publish(self, table_id: TableId, publication: Publication) -> None:
+        """Record that versions of a table are in its log."""
+        self._published.append(publication)
+        table = self.table(table_id)
+        if table is not None and table.row.published < publication.last:
+            row = table.row._replace(published=publication.last)
+            self._tables[table_id] = KnownTable(row, head_of(row))
+
+    def winners(self, table_id: TableId, after: Version) -> tuple[Winner, ...]:
+        """Return the commits of a table after a version, with those of this draft."""
+        found = self.heads.winners(table_id, after)
+        if found is None:
+            known = self.heads.table(table_id)
+            assert known is not None  # its head was a fact
+            with self.reading() as unit:
+                found = load_winners(unit, known.row, after)
+        drafted = (as_winner(*commit) for commit in self._commits.get(table_id, ()))
+        return (*found, *(winner for winner in drafted if winner.version > after))
+
+    def batch(self) -> Batch:
+        return Batch(
+            clocks=self._clocks,
+            commits=[
+                (self.row(table_id).key, row)
+                for table_id, commits in self._commits.items()
+                for row, _ in commits
+            ],
+            tables=[self._tables[table_id].row for table_id in self._changed],
+            rejections=self._rejections,
+            published=self._published,
+            undecided=self.undecided,
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self._clocks or self._changed or self._rejections or self._published)
+
+    def keep(self, epoch: Epoch) -> None:
+        """Take the draft over into the heads, after it was written."""
+        self.heads.advance(epoch, self.clock, self._tables, self._commits)
+        self.heads.decided.update(dict.fromkeys(self.decided))
+
+
 class Decider:
-    """Decides proposals, one at a time, each in the unit of work it is given."""
+    """Decides proposals, one at a time."""
 
     def __init__(self, clock: Clock, settings: Settings) -> None:
         self._clock = clock
         self._settings = settings
         self._rules = rules_of(settings)
         self._lost: LRUCache[TxnId, int] = LRUCache(10_000)  # versions lost in a row
+        self._losing = threading.Lock()
 
     def decide(
-        self, unit: WriteUnit, proposal: ExaminedProposal, gathered: Gathered
-    ) -> Answer | Need | Later:
+        self, draft: Draft, proposal: ExaminedProposal, gathered: Gathered
+    ) -> Decided | Need | Postponed:
         """Ratify every part of a proposal, or none and return what stands in the way.
 
-        A need is returned if it has to be satisfied outside of the unit. Raises what refuses the
+        A need is returned if it has to be satisfied by the caller. Raises what refuses the
         proposal without a record. Spec: MT-01.
         """
-        facts = self.facts(unit, proposal, gathered)
+        if proposal.txn_id in draft.decided:  # its first answer is not durable yet
+            return POSTPONED
+        facts = self._facts(draft, proposal, gathered)
         while True:
             match decision := pure.decide(facts, proposal, self._rules):
                 case NeedWinners(after):
@@ -95,34 +234,43 @@ class Decider:
                         facts.tables[table_id].version - version > FAR_BEHIND
                         for table_id, version in after.items()
                     ):
+                        draft.relies_on_heads = True
                         return decision
-                    loaded = load_winners(unit, after)
+                    loaded = {id: draft.winners(id, version) for id, version in after.items()}
                     facts = facts._replace(winners={**facts.winners, **loaded})
                 case pure.NeedReplaced() | pure.NeedPublishing():
+                    draft.relies_on_heads = True
                     return decision
                 case pure.NeedTurn():
-                    return LATER
+                    draft.relies_on_heads = True
+                    return POSTPONED
                 case pure.Replay():
-                    answer = recorded_answer(unit, proposal.txn_id)
+                    with draft.reading() as unit:
+                        answer = recorded_answer(unit, proposal.txn_id)
                     assert answer is not None  # else there was nothing to replay
-                    return answer
+                    return _decided(draft, proposal, answer)
                 case pure.Refuse(error):
+                    draft.relies_on_heads = True
                     raise error
                 case pure.Reject(found, violations):
-                    return self._reject(unit, proposal, facts, found, violations)
+                    return self._reject(draft, proposal, facts, found, violations)
                 case pure.Restage(turn):
-                    return self._restage(unit, proposal, facts, turn)
+                    return self._restage(draft, proposal, facts, turn)
                 case pure.Ratify():
-                    return self._ratify(unit, proposal, facts, decision)
+                    return self._ratify(draft, proposal, facts, decision)
                 case unreachable:
                     assert_never(unreachable)
 
     def adopt(self, unit: WriteUnit, proposal: ExaminedProposal) -> Ratified:
         """Ratify commits that are in the logs already, unless they cannot be the next versions."""
-        facts = self.facts(unit, proposal, Gathered())
+        draft = self._draft_in(unit, proposal)
+        facts = self._facts(draft, proposal, Gathered())
         match decision := pure.adopt(facts, proposal, self._rules):
             case pure.Ratify():
-                return self._ratify(unit, proposal, facts, decision)
+                answer = self._ratify(draft, proposal, facts, decision).answer
+                assert isinstance(answer, Ratified)
+                unit.write_batch(draft.batch())
+                return answer
             case pure.Reject(_, violations):
                 raise InvalidCommitError(proposal.parts[0].table_id, violations)
             case pure.Refuse(error):
@@ -131,10 +279,14 @@ class Decider:
                 assert_never(unreachable)
 
     def compare(self, unit: ReadUnit, proposal: ExaminedProposal, gathered: Gathered) -> Gathered:
-        """Compare a proposal with all winners so far, outside of the unit that will decide it."""
-        facts = self.facts(unit, proposal, gathered)
+        """Compare a proposal with all winners so far, before it is decided."""
+        draft = self._draft_in(unit, proposal)
+        facts = self._facts(draft, proposal, gathered)
         after = pure.missing_winners(facts, proposal)
-        facts = facts._replace(winners=load_winners(unit, after))
+        winners = {
+            table_id: draft.winners(table_id, version) for table_id, version in after.items()
+        }
+        facts = facts._replace(winners=winners)
         compared = {table_id: facts.tables[table_id].version for table_id in after}
         return gathered._replace(
             compared={**gathered.compared, **compared},
@@ -143,186 +295,153 @@ class Decider:
 
     def refuse(self, unit: WriteUnit, txn_id: TxnId, violation: Violation) -> Answer:
         """Record that a proposal was rejected before its content could be parsed."""
-        answer = recorded_answer(unit, txn_id)
-        if answer is not None:
-            return answer
+        recorded = recorded_answer(unit, txn_id)
+        if recorded is not None:
+            return recorded
         proposal = ExaminedProposal(txn_id, (), 0)
-        facts = self.facts(unit, proposal, Gathered())
-        return self._reject(unit, proposal, facts, (), (violation,))
+        draft = self._draft_in(unit, proposal)
+        facts = self._facts(draft, proposal, Gathered())
+        rejected = self._reject(draft, proposal, facts, (), (violation,))
+        unit.write_batch(draft.batch())
+        return rejected.answer
 
     def loses(self, txn_id: TxnId) -> bool:
-        """Count that a proposal found its version taken, without a unit of work.
+        """Count that a proposal found its version taken, without deciding it.
 
         Returns False, and counts nothing, if it lost so often that it is to get a turn.
         """
-        lost = self._lost.get(txn_id, 0) + 1
-        if lost >= self._rules.turn_after:
-            return False
-        self._lost[txn_id] = lost
-        return True
+        with self._losing:
+            lost = self._lost.get(txn_id, 0) + 1
+            if lost >= self._rules.turn_after:
+                return False
+            self._lost[txn_id] = lost
+            return True
 
-    def facts(self, unit: ReadUnit, proposal: ExaminedProposal, gathered: Gathered) -> Facts:
-        """Load what deciding a proposal depends on, but for its winners."""
-        clock = unit.clock()
+    def _draft_in(self, unit: ReadUnit, proposal: ExaminedProposal) -> Draft:
+        """Begin a draft on heads that are read in a unit."""
+        heads = Heads()
+        heads.load(unit, set(pure.concerned(proposal)))
+        heads.decided.update(dict.fromkeys(unit.decided(keys_of(proposal))))
+        return Draft(heads, unit=unit)
+
+    def _facts(self, draft: Draft, proposal: ExaminedProposal, gathered: Gathered) -> Facts:
+        """Return what deciding a proposal depends on, but for its winners."""
         tables: dict[TableId, Head | Closed] = {}
         for table_id in pure.concerned(proposal):
-            row = unit.table(table_id)
-            if row is not None:
-                tables[table_id] = head_of(row)
+            table = draft.table(table_id)
+            if table is not None:
+                tables[table_id] = table.head
+        recorded, abandoned = None, list[str]()
+        keys = keys_of(proposal)
+        if any(key in draft.heads.decided for key in keys):
+            with draft.reading() as unit:
+                recorded = _recorded(unit, proposal.txn_id)
+                abandoned = _abandoned(unit, proposal)
+        else:
+            draft.undecided.update(keys)
+        with self._losing:
+            lost = self._lost.get(proposal.txn_id, 0)
         return Facts(
             now_ms=self._clock.now_ms(),
-            sequence=clock.sequence,
-            clock_ms=clock.clock_ms,
-            recorded=_recorded(unit, proposal.txn_id),
+            sequence=draft.clock.sequence,
+            clock_ms=draft.clock.clock_ms,
+            recorded=recorded,
             tables=tables,
-            abandoned=_abandoned(unit, proposal),
-            lost=self._lost.get(proposal.txn_id, 0),
+            abandoned=abandoned,
+            lost=lost,
             gathered=gathered,
         )
 
     def _ratify(
-        self, unit: WriteUnit, proposal: ExaminedProposal, facts: Facts, decision: pure.Ratify
-    ) -> Ratified:
+        self, draft: Draft, proposal: ExaminedProposal, facts: Facts, decision: pure.Ratify
+    ) -> Decided:
         """Write every part at the head of its table, and take the next sequence. Spec: MT-16."""
         commits: dict[TableId, RatifiedCommit] = {}
         for commit in decision.commits:
-            row = unit.table(commit.part.table_id)
-            assert row is not None  # its head was loaded in this unit
+            row = draft.row(commit.part.table_id)
             recorded = _commit_row(commit, proposal, decision, facts.now_ms)
-            unit.insert_commit(row.key, recorded)
-            unit.update_table(_with_head(row, commit))
+            draft.add_commit(row.id, recorded, commit.changes)
+            draft.change(_row_after(row, commit), commit.after)
             commits[row.id] = _as_answered(recorded)
-        unit.advance_clock(CatalogClock(decision.sequence, decision.clock_ms), proposal.txn_id)
-        self._lost.pop(proposal.txn_id, None)
-        return Ratified(
+        draft.ratify(CatalogClock(decision.sequence, decision.clock_ms), proposal.txn_id)
+        with self._losing:
+            self._lost.pop(proposal.txn_id, None)
+        answer = Ratified(
             txn_id=proposal.txn_id,
             sequence=decision.sequence,
             timestamp_ms=decision.timestamp_ms,
             commits=commits,
         )
+        return _decided(draft, proposal, answer)
 
     def _reject(
         self,
-        unit: WriteUnit,
+        draft: Draft,
         proposal: ExaminedProposal,
         facts: Facts,
         found: tuple[Conflict, ...],
         violations: tuple[Violation, ...],
-    ) -> Rejected:
+    ) -> Decided:
         txn_id = proposal.txn_id
-        kept = Rejected(txn_id=txn_id, conflicts=found[:_CONFLICTS_REPORTED], violations=violations)
-        unit.insert_rejection(RejectionRow(txn_id, proposal.intent, to_json(kept), facts.now_ms))
-        unit.delete_rejections(facts.now_ms - self._settings.rejections_kept_ms)
-        for part in proposal.parts:
-            row = unit.table(part.table_id)
-            if row is not None and row.ticket == txn_id:  # it needs its turn no longer
-                unit.update_table(row._replace(ticket=None, ticket_until_ms=0))
-        if not found:
-            return kept
-        # The winners are not kept with the answer: they have rows of their own.
-        return Rejected(
-            txn_id=txn_id,
-            conflicts=kept.conflicts,
-            winners=self._winners(unit, proposal, facts),
+        answer = Rejected(
+            txn_id=txn_id, conflicts=found[:_CONFLICTS_REPORTED], violations=violations
         )
+        row = RejectionRow(txn_id, proposal.intent, to_json(answer), facts.now_ms)
+        for part in proposal.parts:
+            table = draft.table(part.table_id)
+            if table is not None and table.row.ticket == txn_id:  # it needs its turn no longer
+                draft.change(table.row._replace(ticket=None, ticket_until_ms=0))
+        draft.reject(row)
+        # The winners are not kept with the answer: they have rows of their own.
+        return _decided(draft, proposal, answer, are_winners_sent=bool(found))
 
     def _restage(
-        self, unit: WriteUnit, proposal: ExaminedProposal, facts: Facts, turn: Turn | None
-    ) -> VersionTaken:
+        self, draft: Draft, proposal: ExaminedProposal, facts: Facts, turn: Turn | None
+    ) -> Decided:
         txn_id = proposal.txn_id
-        self._lost[txn_id] = facts.lost + 1
-        if turn is not None:  # it lost too often in a row: the others wait for it, for a moment
+        with self._losing:
+            self._lost[txn_id] = facts.lost + 1
+        if turn is None:
+            draft.relies_on_heads = True
+        else:  # it lost too often in a row: the others wait for it, for a moment
             for part in proposal.parts:
-                row = unit.table(part.table_id)
-                assert row is not None  # its head was loaded in this unit
-                unit.update_table(row._replace(ticket=txn_id, ticket_until_ms=turn.until_ms))
-        return VersionTaken(
+                row = draft.row(part.table_id)
+                draft.change(row._replace(ticket=txn_id, ticket_until_ms=turn.until_ms))
+        answer = VersionTaken(
             txn_id=txn_id,
             latest={table_id: table.version for table_id, table in facts.tables.items()},
-            winners=self._winners(unit, proposal, facts),
         )
-
-    def _winners(
-        self, unit: ReadUnit, proposal: ExaminedProposal, facts: Facts
-    ) -> dict[TableId, tuple[RatifiedCommit, ...]]:
-        winners: dict[TableId, tuple[RatifiedCommit, ...]] = {}
-        room = _WINNERS_BYTES
-        for part in proposal.parts:
-            table, first = facts.tables.get(part.table_id), part.version
-            behind = -1 if table is None else table.version - first
-            if table is None or not 0 <= behind < _WINNERS_SENT or room <= 0:
-                continue  # the client asks for them
-            row = unit.table(part.table_id)
-            assert row is not None  # its head was loaded in this unit
-            if unit.content_bytes(row.key, first, row.head) > room:
-                continue
-            sent = unit.commits(row.key, first, row.head, content=True)
-            room -= sum(len(commit.content or b"") for commit in sent)
-            winners[row.id] = tuple(map(as_commit, sent))
-        return winners
+        return _decided(draft, proposal, answer, are_winners_sent=not proposal.by_version)
 
 
-# Rows as facts
+def _decided(
+    draft: Draft, proposal: ExaminedProposal, answer: Answer, *, are_winners_sent: bool = False
+) -> Decided:
+    tables: dict[TableId, TableRow] = {}
+    behind: dict[TableId, Behind] = {}
+    for part in proposal.parts:
+        table = draft.table(part.table_id)
+        if table is None:
+            continue
+        row = tables[part.table_id] = table.row
+        if are_winners_sent and 0 <= row.head - part.version < _WINNERS_SENT:
+            behind[part.table_id] = Behind(row.key, part.version, row.head)
+    return Decided(answer, tables, behind)
 
 
-@lru_cache(1_000)
-def parsed(protocol: bytes, metadata: bytes) -> tuple[Protocol, Metadata]:
-    """Parse a table's protocol and metadata, which seldom change."""
-    return from_json(protocol, Protocol), from_json(metadata, Metadata)
-
-
-def protocol_and_metadata(row: TableRow) -> tuple[Protocol, Metadata]:
-    """Return a table's protocol and metadata."""
-    return parsed(row.protocol, row.metadata)
-
-
-def domains_of(row: TableRow) -> tuple[DomainMetadata, ...]:
-    """Return a table's metadata domains."""
-    return from_json(row.domains, tuple[DomainMetadata, ...])
-
-
-def head_of(row: TableRow) -> Head | Closed:
-    """Return a table's row as deciding sees it."""
-    if row.state is not TableStatus.ACTIVE or row.kind is TableKind.EXTERNAL:
-        return Closed(row.id, row.kind, row.state, row.head)
-    protocol, metadata = protocol_and_metadata(row)
-    files = None
-    if row.num_files is not None and row.size_bytes is not None:
-        files = FileTotals(row.num_files, row.size_bytes)
-    return Head(
-        table_id=row.id,
-        version=row.head,
-        timestamp_ms=row.timestamp_ms,
-        published=row.published,
-        protocol=protocol,
-        metadata=metadata,
-        metadata_version=row.metadata_version,
-        domains=domains_of(row),
-        row_id_high_water=row.row_id_high_water,
-        files=files,
-        turn=None if row.ticket is None else Turn(row.ticket, row.ticket_until_ms),
-    )
-
-
-def load_winners(
-    unit: ReadUnit, after: Mapping[TableId, Version]
-) -> dict[TableId, tuple[Winner, ...]]:
-    """Load what the commits after some versions changed."""
-    winners: dict[TableId, tuple[Winner, ...]] = {}
-    for table_id, version in after.items():
-        row = unit.table(table_id)
-        assert row is not None  # its head was loaded in this unit
-        first = Version(version + 1)
-        winners[table_id] = tuple(
-            Winner(
-                version=commit.version,
-                txn_id=commit.txn_id,
-                sequence=commit.sequence,
-                changes=from_json(commit.summary or b"{}", Changes),
-            )
-            for commit in unit.commits(row.key, first, row.head, content=False, summary=True)
-        )
-    return winners
+def with_winners(unit: ReadUnit, decided: Decided) -> Decided:
+    """Add the winners to an answer, as far as they fit; its client asks for others."""
+    winners: dict[TableId, tuple[RatifiedCommit, ...]] = {}
+    room = _WINNERS_BYTES
+    for table_id, (key, first, last) in decided.behind.items():
+        if room <= 0 or unit.content_bytes(key, first, last) > room:
+            continue
+        sent = unit.commits(key, first, last, content=True)
+        room -= sum(len(commit.content or b"") for commit in sent)
+        winners[table_id] = tuple(map(as_commit, sent))
+    answer = decided.answer
+    assert not isinstance(answer, Ratified)  # it has no winners
+    return decided._replace(answer=replaced(answer, winners=winners), behind={})
 
 
 def _recorded(unit: ReadUnit, txn_id: TxnId) -> Ratification | Rejection | None:
@@ -347,7 +466,7 @@ def _abandoned(unit: ReadUnit, proposal: ExaminedProposal) -> list[str]:
 # Decisions as rows
 
 
-def _with_head(row: TableRow, commit: NextCommit) -> TableRow:
+def _row_after(row: TableRow, commit: NextCommit) -> TableRow:
     before, after = commit.before, commit.after
     files = after.files
     return row._replace(

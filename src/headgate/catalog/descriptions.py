@@ -10,7 +10,7 @@ from headgate.api.port import Ref
 from headgate.catalog import lookup, resolver
 from headgate.catalog.allowed_locations import AllowedLocations
 from headgate.catalog.component import Component, Shared
-from headgate.catalog.decider import domains_of, protocol_and_metadata
+from headgate.catalog.heads import domains_of, protocol_and_metadata
 from headgate.catalog.publisher import Publisher
 from headgate.catalog.resolver import Reserve, unbounded
 from headgate.catalog.stores.port import NamedTableRow, ReadUnit, TableRow

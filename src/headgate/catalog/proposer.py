@@ -1,6 +1,6 @@
 """Proposals: what they need from storage is read first, then they are queued to be decided.
 
-If deciding needs more, it is loaded outside of the unit of work, and the proposal is queued again.
+If deciding needs more, it is loaded by the proposing thread, and the proposal is queued again.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from headgate.api.messages import Answer, Part, Proposal, Ratified, TableInfo, VersionTaken
 from headgate.catalog import descriptions, lookup
 from headgate.catalog.component import Component, Shared
-from headgate.catalog.decider import Decider, keys_of, recorded_answer
+from headgate.catalog.decider import Decided, Decider, recorded_answer
 from headgate.catalog.event_feed import EventFeed
 from headgate.catalog.first_version import Judge, nothing_more
 from headgate.catalog.fsck.table_check import is_next
 from headgate.catalog.publisher import Publisher
-from headgate.catalog.ratifier import Later, Step, Waiter
-from headgate.catalog.stores.port import CommitRow, TableRow, WriteUnit
+from headgate.catalog.ratifier import Step, Waiter
+from headgate.catalog.stores.port import CommitRow, TableRow
 from headgate.catalog.writer_limit import WriterLimit
 from headgate.errors import (
     BusyError,
@@ -44,7 +44,6 @@ from headgate.protocol.commit.decide import (
     NeedPublishing,
     NeedReplaced,
     NeedWinners,
-    concerned,
 )
 from headgate.protocol.commit.examination import Violation
 from headgate.protocol.commit.facts import ExaminedPart, ExaminedProposal, Gathered, Head
@@ -63,7 +62,7 @@ _NOTHING: Final = Gathered()
 _log = logging.getLogger(__name__)
 
 
-class Decided(NamedTuple):
+class Described(NamedTuple):
     """An answer, and the table as it was when it was given."""
 
     answer: Answer
@@ -91,7 +90,7 @@ class Proposer(Component):
         self._looked_ahead: set[TableId] = set()
         self._writer_limit = WriterLimit(None if proposers is None else max(1, proposers // 2))
         self._waiting_limit = WriterLimit(None if proposers is None else max(1, proposers // 8))
-        self._ratified: set[TableId] = set()  # tables to wake the publisher for
+        self._ratifier.on_ratified = self._wake
 
     def look_again(self, table_id: TableId) -> None:
         """Read a table's log again before its next commit: it may have been repaired or altered."""
@@ -114,10 +113,10 @@ class Proposer(Component):
                 return replayed
             if isinstance(parts, Violation):
                 return self._lost_long_ago(proposal, parts) or self._reject(proposal.txn_id, parts)
-            return self._decide(_examined(proposal, parts, proposed_ms))
+            return self._decide(_examined(proposal, parts, proposed_ms)).answer
 
     def propose_soon(
-        self, proposal: Proposal, waiter: Waiter[Answer | Need], afterwards: Step
+        self, proposal: Proposal, waiter: Waiter[Decided | Need], afterwards: Step
     ) -> bool:
         """Queue a proposal without blocking; return False if it needs anything from storage.
 
@@ -133,13 +132,13 @@ class Proposer(Component):
         parts = tuple(self._inline_part(part) for part in proposal.parts)
         if any(self._files_to_verify(part) for part in parts):
             return False
-        steps = (afterwards, self._wake_for_batch)
-        self._submit(_examined(proposal, parts, proposed_ms), waiter, afterwards=steps)
+        examined = _examined(proposal, parts, proposed_ms)
+        self._ratifier.decide(examined, _NOTHING, waiter, afterwards)
         return True
 
     def propose_staged(
         self, before: TableInfo, version: Version, staged: Staged, judge: Judge = nothing_more
-    ) -> Decided:
+    ) -> Described:
         """Propose a staged file by its name, under the txnId in it.
 
         For clients that look for conflicts themselves: if another commit has the version, the
@@ -154,31 +153,31 @@ class Proposer(Component):
 
     def _propose_staged(
         self, before: TableInfo, version: Version, staged: Staged, judge: Judge
-    ) -> Decided:
+    ) -> Described:
         proposed_ms, table_id = self._clock.now_ms(), before.table_id
         is_taken = version <= before.latest
         listed = before.commit_at(version)
         if listed is None or listed.file_name == staged.file_name:
             first = self._answered(before, version, lambda won: won.file_name == staged.file_name)
             if first is not None:
-                return Decided(first, before)
+                return Described(first, before)
         taken = VersionTaken(txn_id=TxnId(""), latest={table_id: before.latest})
         part = Part(table_id=table_id, version=version, content=staged)
         read = self._staged_part(part, staged, before.location)
         if isinstance(read, Violation):
             if is_taken:
-                return Decided(taken, before)
+                return Described(taken, before)
             raise InvalidCommitError(table_id, [read])
         # A repair records a version without a file name if it cannot read the staged file.
         first = self._answered(
             before, version, lambda won: won.file_name is None and won.sha256 == read.sha256
         )
         if first is not None:
-            return Decided(first, before)
+            return Described(first, before)
         examined = read.examined
         txn_id = examined.txn_id
         if is_taken and txn_id is not None and self._decider.loses(txn_id):
-            return Decided(VersionTaken(txn_id=txn_id, latest=taken.latest), before)
+            return Described(VersionTaken(txn_id=txn_id, latest=taken.latest), before)
         if found := [*(examined.violations if txn_id is None else ()), *judge(examined)]:
             raise InvalidCommitError(table_id, found)
         assert txn_id is not None  # else it would be a violation
@@ -186,12 +185,11 @@ class Proposer(Component):
         self._refuse_if_too_large(proposal)
         self._look_ahead(table_id)
         if (violation := self._file_violation(read, before.location)) is not None:
-            return Decided(self._reject(txn_id, violation), before)
-        rows: dict[TableId, TableRow] = {}
-        answer = self._decide_surely(
-            ExaminedProposal(txn_id, (read,), proposed_ms, by_version=True), rows
+            return Described(self._reject(txn_id, violation), before)
+        answer, tables, _ = self._decide_surely(
+            ExaminedProposal(txn_id, (read,), proposed_ms, by_version=True)
         )
-        after = descriptions.describe_after(before, rows[table_id], proposed_ms)
+        after = descriptions.describe_after(before, tables[table_id], proposed_ms)
         if isinstance(answer, Ratified):
             won = answer.commits[table_id]
             if won.version != version:
@@ -200,62 +198,25 @@ class Proposer(Component):
                     f"{table_id}."
                 )
             if won.file_name != staged.file_name:
-                return Decided(VersionTaken(txn_id=txn_id, latest={table_id: won.version}), after)
-        return Decided(answer, after)
+                return Described(VersionTaken(txn_id=txn_id, latest={table_id: won.version}), after)
+        return Described(answer, after)
 
     # Decisions
-
-    def _submit(
-        self,
-        proposal: ExaminedProposal,
-        waiter: Waiter[Answer | Need],
-        gathered: Gathered = _NOTHING,
-        *,
-        afterwards: tuple[Step, ...] = (),
-        rows: dict[TableId, TableRow] | None = None,
-    ) -> None:
-        """Queue a proposal to be decided: every proposal enters the catalog here.
-
-        `rows` gets the tables of its parts as the decision left them.
-        """
-
-        def decide(unit: WriteUnit) -> Answer | Need | Later:
-            answer = self._decider.decide(unit, proposal, gathered)
-            if afterwards and isinstance(answer, Ratified):
-                self._ratified.update(answer.commits)
-            if rows is not None:
-                rows.update({p.table_id: lookup.known(unit, p.table_id) for p in proposal.parts})
-            return answer
-
-        self._ratifier.submit_for(
-            waiter,
-            proposal.txn_id,
-            decide,
-            txn_ids=keys_of(proposal),
-            table_ids=set(concerned(proposal)),
-            afterwards=afterwards,
-        )
-
-    def _wake_for_batch(self) -> None:
-        """Wake the publisher and the event feed, after all answers of a batch were sent."""
-        if self._ratified:
-            ratified, self._ratified = self._ratified, set()
-            self._wake(ratified)
 
     def _wake(self, table_ids: Iterable[TableId]) -> None:
         for table_id in table_ids:
             self._publisher.wake(table_id)
         self._feed.notify()
 
-    def _decide(
-        self, proposal: ExaminedProposal, rows: dict[TableId, TableRow] | None = None
-    ) -> Answer:
-        """Wait for the decision about a proposal; load what it needs outside of the unit."""
+    def _decide(self, proposal: ExaminedProposal) -> Decided:
+        """Wait for the decision about a proposal; load what it needs besides heads."""
         gathered = _NOTHING
         while True:
-            decided = Future[Answer | Need]()
-            self._submit(proposal, decided, gathered, rows=rows)
-            match answer := decided.result():
+            decided = Future[Decided | Need]()
+            self._ratifier.decide(proposal, gathered, decided)
+            match found := decided.result():
+                case Decided():
+                    return found
                 case NeedPublishing(head):
                     is_past = self.hold_back(head)
                     gathered = gathered._replace(is_past_backlog=is_past)
@@ -264,13 +225,10 @@ class Proposer(Component):
                         gathered = self._decider.compare(unit, proposal, gathered)
                 case NeedReplaced():
                     gathered = gathered._replace(replaced=self._replaced(proposal.parts))
-                case Ratified():
-                    self._wake(answer.commits)
-                    return answer
-                case _:
-                    return answer
+                case unreachable:
+                    assert_never(unreachable)
 
-    def _decide_surely(self, proposal: ExaminedProposal, rows: dict[TableId, TableRow]) -> Answer:
+    def _decide_surely(self, proposal: ExaminedProposal) -> Decided:
         """Decide; if the outcome is unknown, propose again until it is known, for a limited time.
 
         A client that gets an unknown outcome several times may take it for a failure, and delete
@@ -280,7 +238,7 @@ class Proposer(Component):
         unknown: OutcomeUnknownError | None = None
         while True:
             try:
-                return self._decide(proposal, rows)
+                return self._decide(proposal)
             except OutcomeUnknownError as error:
                 unknown = error
             except HeadgateError as error:

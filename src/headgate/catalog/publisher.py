@@ -17,7 +17,7 @@ from functools import partial
 
 from headgate.catalog import lease_holders, lookup
 from headgate.catalog.component import Component, Shared
-from headgate.catalog.stores.port import CommitRow, TableRow, WriteUnit
+from headgate.catalog.stores.port import CommitRow, Publication, TableRow, WriteUnit
 from headgate.catalog.workers import Workers
 from headgate.errors import (
     HeadgateError,
@@ -313,18 +313,15 @@ class Publisher(Component):
         self, row: TableRow, first: Version, last: Version, lease: str | None = None
     ) -> TableRow:
         fail_point("publisher.before_record")
-        now_ms = self._clock.now_ms()
-
-        def record(unit: WriteUnit) -> TableRow:
-            if first <= last:
-                unit.record_published(row.key, first, last, now_ms)
-            if lease is not None:
-                unit.release_lease(lease, self._holder)
-            return lookup.known(unit, row.id)
-
-        recorded = self._ratifier.submit(row.id, record, table_ids=(row.id,)).result()
+        if first <= last:
+            publication = Publication(row.key, first, last, self._clock.now_ms())
+            self._ratifier.record(row.id, publication).result()
+        if lease is not None:
+            self._ratifier.submit(
+                lease, lambda unit: unit.release_lease(lease, self._holder)
+            ).result()
         fail_point("publisher.after_record")
-        return recorded
+        return row._replace(published=max(row.published, last))
 
     def _diverge(self, row: TableRow, message: str) -> None:
         """Stop publishing a table; readers still get the catalog's commits. Spec: PB-02."""
@@ -346,7 +343,7 @@ class Publisher(Component):
             is_taken = unit.acquire_lease(lease, self._holder, now_ms, until_ms)
             return is_taken, lookup.known(unit, row.id)
 
-        is_taken, held = self._ratifier.submit(lease, take, table_ids=(row.id,)).result()
+        is_taken, held = self._ratifier.submit(lease, take).result()
         if not is_taken and (gone := self._gone_holder(lease)) is not None:
             is_taken, held = self._ratifier.submit(lease, partial(take, over=gone)).result()
         if is_taken:

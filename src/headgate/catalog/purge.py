@@ -10,7 +10,6 @@ from headgate.catalog.allowed_locations import TABLES
 from headgate.catalog.component import Component
 from headgate.catalog.idempotency import RequestKey, refuse_if_answered, refuse_unless_usable
 from headgate.catalog.publisher import lease_of
-from headgate.catalog.ratifier import LATER, Later
 from headgate.catalog.stores.port import TableRow, WriteUnit
 from headgate.errors import HeadgateError, RefusedError
 from headgate.failpoints import fail_point
@@ -20,6 +19,7 @@ from headgate.protocol.table_states import TableKind, TableStatus, TableTransiti
 from headgate.storage import locations
 
 _log = logging.getLogger(__name__)
+_PAUSE_S = 0.005  # between two attempts to take a lease
 
 
 class Purger(Component):
@@ -40,7 +40,7 @@ class Purger(Component):
         if key is not None:  # before anything is deleted
             refuse_unless_usable(key, self._clock.now_ms(), self._settings.rejections_kept_ms)
 
-        def purge(unit: WriteUnit) -> TableRow | Later:
+        def purge(unit: WriteUnit) -> TableRow | None:
             if key is not None:
                 refuse_if_answered(unit, key)
             row = lookup.known(unit, table_id)
@@ -50,13 +50,14 @@ class Purger(Component):
                 until_ms = now_ms + self._settings.lease_ms
                 is_free = unit.acquire_lease(lease, "purge", now_ms, until_ms)
                 if not is_free and self._clock.monotonic() < deadline:
-                    return LATER  # a file that its publisher writes now would be left behind
+                    return None  # a file that its publisher writes now would be left behind
                 unit.release_lease(lease, "purge")
                 row = row._replace(state=step(row.state, TableTransition.PURGE))
                 unit.update_table(row)
             return row
 
-        row = self._change(table_id, purge)
+        while (row := self._change(table_id, purge)) is None:
+            self._clock.sleep(_PAUSE_S)
         if not is_unfinished(row):  # a repeated request: another table may be there by now
             return 0
         if row.kind is TableKind.EXTERNAL:  # its files are not managed by this catalog

@@ -1,73 +1,106 @@
 """The only thread that changes the catalog, and its queue.
 
-Queued work is done in batches: one transaction of the database, and so one sync, for all of it.
-Each piece runs in a savepoint, so that its failure undoes nothing else. Answers are sent after the
-transaction is committed. If the outcome of that is unknown, all answers of the batch report it, and
+Queued proposals are decided in batches on heads kept in memory, and a batch is written if the
+epoch is still the one it was decided on; if not, it is decided once more under the store's lock.
+Other changes run in a unit of work, each in a savepoint, so that its failure undoes nothing else.
+Either way one transaction of the database, and so one sync, serves all of it, and answers are sent
+after it is committed. If the outcome of that is unknown, all answers of the batch report it, and
 the ratifier stops unless the store can continue: a lost connection can be replaced, but a failed
 sync cannot be repeated. A transaction that the store rolled back is run again for a limited time.
 """
 
 from __future__ import annotations
 
-import enum
 import logging
 import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from headgate.catalog.stores.port import CatalogStore, InDoubtError, RolledBackError, WriteUnit
+from headgate.api.messages import Ratified
+from headgate.catalog.decider import POSTPONED, Decided, Decider, Draft, keys_of, with_winners
+from headgate.catalog.heads import Heads
+from headgate.catalog.stores.port import (
+    CatalogStore,
+    InDoubtError,
+    Publication,
+    RolledBackError,
+    WriteUnit,
+)
 from headgate.clock import Clock
 from headgate.errors import HeadgateError, OutcomeUnknownError, UnavailableError
 from headgate.failpoints import fail_point
-from headgate.protocol.actions import TableId, TxnId
+from headgate.protocol.actions import TableId
+from headgate.protocol.commit.decide import Need, concerned
+from headgate.protocol.commit.facts import ExaminedProposal, Gathered
 from headgate.settings import Settings
 
 _log = logging.getLogger(__name__)
-_BATCH_PROPOSALS = 256  # decided in one transaction of the database
-_BATCH_S = 0.02  # after which a batch ends
+_BATCH = 256  # pieces of work in one transaction of the database
+_BATCH_S = 0.02  # after which a batch of changes ends
 
 Result = TypeVar("Result")
-Told = TypeVar("Told", contravariant=True)
+Given = TypeVar("Given", contravariant=True)
 Step = Callable[[], None]
 
 
-class Later(enum.Enum):
-    """Returned by work that must let others go first: it is run again a moment later."""
+class Waiter(Protocol[Given]):
+    """Receives a result in the ratifier's thread, so it must be quick. A future is one."""
 
-    LATER = enum.auto()
-
-
-LATER: Final = Later.LATER
-
-
-class _UndoError(Exception):
-    """Rolls back the savepoint of work that waits."""
-
-
-class Waiter(Protocol[Told]):
-    """Receives a result in the writer's thread, so it must be quick. A future is one."""
-
-    def set_result(self, result: Told, /) -> None: ...
+    def set_result(self, result: Given, /) -> None: ...
 
     def set_exception(self, error: BaseException, /) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
-class _Work(Generic[Result]):
-    name: str  # a txnId or another name, for the error if the outcome is unknown
-    do: Callable[[WriteUnit], Result | Later]
+class _Change(Generic[Result]):
+    """Work in a unit."""
+
+    name: str  # for the error if the outcome is unknown
+    do: Callable[[WriteUnit], Result]
     waiter: Waiter[Result]
-    txn_ids: Collection[TxnId] = ()  # of rows that it will read
-    table_ids: Collection[TableId] = ()
-    afterwards: tuple[Step, ...] = ()  # called once for a batch, after all answers
-    result: Result | Later | None = None
+    result: Result | None = None
     error: BaseException | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Proposal:
+    """A proposal to decide."""
+
+    proposal: ExaminedProposal
+    gathered: Gathered
+    waiter: Waiter[Any]
+    afterwards: Step | None
+    result: Decided | Need | None = None
+    error: BaseException | None = None
+
+    @property
+    def name(self) -> str:
+        return self.proposal.txn_id
+
+
+@dataclass(slots=True, eq=False)
+class _Record:
+    """Versions that are in a table's log now."""
+
+    table_id: TableId
+    publication: Publication
+    waiter: Waiter[Any]
+    result: None = None
+    error: BaseException | None = None
+
+    @property
+    def name(self) -> str:
+        return self.table_id
+
+
+_Decision: TypeAlias = _Proposal | _Record
+_Work: TypeAlias = _Change[Any] | _Decision
 
 
 class Ratifier:
@@ -76,60 +109,61 @@ class Ratifier:
     def __init__(
         self,
         store: CatalogStore,
+        decider: Decider,
         clock: Clock,
         settings: Settings,
         on_stopped: Callable[[str], None] = lambda why: None,
     ) -> None:
         self._store = store
+        self._decider = decider
         self._clock = clock
         self._settings = settings
         self._on_stopped = on_stopped  # called with the reason, unless it was closed
+        # Called with the tables of each batch that got commits, after all answers.
+        self.on_ratified: Callable[[Collection[TableId]], None] = lambda table_ids: None
+        self._heads = Heads()
         self._undone_since: float | None = None
-        self._queue: queue.SimpleQueue[_Work[object] | None] = queue.SimpleQueue()
-        self._taken: deque[_Work[object]] = deque()  # from the queue, and not begun yet
+        self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._taken: deque[_Work] = deque()  # from the queue, and not begun yet
         self._stopped: str | None = None
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._run, name="headgate-ratifier", daemon=True)
         self._thread.start()
 
-    def submit(
-        self,
-        name: str,
-        do: Callable[[WriteUnit], Result | Later],
-        *,
-        txn_ids: Collection[TxnId] = (),
-        table_ids: Collection[TableId] = (),
-    ) -> Future[Result]:
-        """Queue `do` for the next unit of work; return a future of its result.
-
-        The ids of the rows that it reads allow prefetching, which saves round trips.
-        """
+    def submit(self, name: str, do: Callable[[WriteUnit], Result]) -> Future[Result]:
+        """Queue `do` for the next unit of work; return a future of its result."""
         answer = Future[Result]()
-        self.submit_for(answer, name, do, txn_ids=txn_ids, table_ids=table_ids)
+        self._put(_Change(name, do, answer))
         return answer
 
-    def submit_for(
+    def decide(
         self,
-        waiter: Waiter[Result],
-        name: str,
-        do: Callable[[WriteUnit], Result | Later],
-        *,
-        txn_ids: Collection[TxnId],
-        table_ids: Collection[TableId],
-        afterwards: tuple[Step, ...] = (),
+        proposal: ExaminedProposal,
+        gathered: Gathered,
+        waiter: Waiter[Decided | Need],
+        afterwards: Step | None = None,
     ) -> None:
-        """Queue `do` for a waiter that needs no future, since one costs as much as deciding.
+        """Queue a proposal to be decided: every proposal enters the catalog here.
 
-        `afterwards` runs once for all work answered together, in this order.
+        The waiter need not be a future, which costs as much as deciding. `afterwards` is called once
+        after a batch with such proposals.
         """
+        self._put(_Proposal(proposal, gathered, waiter, afterwards))
+
+    def record(self, table_id: TableId, publication: Publication) -> Future[None]:
+        """Queue the record of versions that are in a table's log now."""
+        done = Future[None]()
+        self._put(_Record(table_id, publication, done))
+        return done
+
+    def _put(self, work: _Work) -> None:
         if os.getpid() != self._process:
             raise UnavailableError(
                 "This process was forked, and the catalog's writer stayed behind.",
                 remedy="Connect again in the new process.",
             )
         self.refuse_if_stopped()
-        work = _Work(name, do, waiter, txn_ids, table_ids, afterwards)
-        self._queue.put(work)  # type: ignore[arg-type]  # the queue does not look at results
+        self._queue.put(work)
         if self._stopped is not None:  # it may have stopped between the check and the put
             self._drain()
 
@@ -146,7 +180,7 @@ class Ratifier:
     def _run(self) -> None:
         try:
             while self._taken or self._wait():
-                self._batch(self._taken.popleft())
+                self._batch()
             self._stopped = "it was closed"
         except InDoubtError as doubt:
             self._fail(f"its database left an outcome unknown ({doubt})")
@@ -161,56 +195,184 @@ class Ratifier:
         self._drain()
         self._on_stopped(why)
 
-    def _batch(self, first: _Work[object]) -> None:
-        batch: list[_Work[object]] = []
-        waiting: list[_Work[object]] = []
+    # Batches
+
+    def _batch(self) -> None:
+        """Do the first work of the queue, and what follows it and is of the same kind."""
+        begun: list[_Work] = [self._taken[0]]
+        postponed: list[_Work] = []
         try:
             fail_point("ratifier.before_begin")
-            with self._store.write() as unit:
-                deadline = self._clock.monotonic() + _BATCH_S
-                self._look_ahead(unit, first)
-                work: _Work[object] | None = first
-                while work is not None:
-                    batch.append(work)
-                    work.error = None
-                    try:
-                        with unit.savepoint():
-                            work.result = work.do(unit)
-                            if work.result is LATER:
-                                raise _UndoError
-                            fail_point("ratifier.after_decide")
-                    except _UndoError:
-                        waiting.append(work)
-                    except Exception as error:
-                        work.error = error
-                    full = len(batch) >= _BATCH_PROPOSALS
-                    if full or self._clock.monotonic() > deadline:
-                        break
-                    work = self._next(unit)
-                fail_point("ratifier.before_commit")
+            if isinstance(begun[0], _Change):
+                self._change_all(begun)
+            else:
+                postponed = self._decide_all(begun)
             fail_point("ratifier.after_commit")
             fail_point("ratifier.before_answer")
         except HeadgateError as error:  # nothing was written, for example because the disk is full
-            batch, waiting = batch or [first], []
+            self._heads.forget()
             if isinstance(error, RolledBackError) and self._has_time():
-                self._taken.extendleft(reversed(batch))
                 self._clock.sleep(0.001)
                 return
-            for work in batch:
+            for work in begun:
                 work.error = error
         except BaseException as error:
-            for work in batch or [first]:
+            self._heads.forget()
+            for work in begun:
                 work.error = OutcomeUnknownError(work.name, f"the database reported: {error}")
-            _answer(batch or [first])
+            self._answer(begun)
             if isinstance(error, InDoubtError) and error.is_store_usable:
                 return
             raise
         self._undone_since = None
-        _answer([work for work in batch if work not in waiting] if waiting else batch)
-        for work in waiting:
-            self._queue.put(work)
-        if len(waiting) == len(batch):
+        self._answer(begun, postponed)
+
+    def _change_all(self, begun: list[_Work]) -> None:
+        """Run queued changes in one unit of work."""
+        with self._store.write() as unit:
+            deadline = self._clock.monotonic() + _BATCH_S
+            while True:
+                change = begun[-1]
+                assert isinstance(change, _Change)
+                change.error = None
+                try:
+                    with unit.savepoint():
+                        change.result = change.do(unit)
+                        fail_point("ratifier.after_decide")
+                except Exception as error:
+                    change.error = error
+                self._take_queued()
+                if len(begun) >= min(_BATCH, len(self._taken)) or (
+                    self._clock.monotonic() > deadline
+                ):
+                    break
+                following = self._taken[len(begun)]
+                if not isinstance(following, _Change):
+                    break
+                begun.append(following)
+            fail_point("ratifier.before_commit")
+            if self._heads.epoch is not None and unit.epoch() != self._heads.epoch:
+                self._heads.forget()
+
+    def _decide_all(self, begun: list[_Work]) -> list[_Work]:
+        """Decide queued proposals; return those that a later batch has to decide."""
+        self._take_queued()
+        decisions: list[_Decision] = []
+        for work in self._taken:
+            if isinstance(work, _Change) or len(decisions) == _BATCH:
+                break
+            decisions.append(work)
+        begun[:] = decisions
+        postponed = self._decide_on_heads(decisions)
+        if postponed is None:  # another process changed something, or a key has an outcome
+            self._heads.forget()
+            postponed = self._decide_in_unit(decisions)
+        with suppress(HeadgateError):  # a client that is not sent them asks for them
+            self._add_winners(decisions)
+        return postponed
+
+    def _add_winners(self, decisions: Iterable[_Decision]) -> None:
+        behind = [
+            (work, work.result)
+            for work in decisions
+            if isinstance(work, _Proposal)
+            and isinstance(work.result, Decided)
+            and work.result.behind
+        ]
+        if behind:
+            with self._store.read_latest() as unit:
+                for work, decided in behind:
+                    work.result = with_winners(unit, decided)
+
+    def _decide_on_heads(self, decisions: Iterable[_Decision]) -> list[_Work] | None:
+        """Decide on kept heads, and write the batch if the epoch is theirs; None if it is not."""
+        heads = self._heads
+        concerned_tables = _tables_of(decisions)
+        if heads.epoch is None or heads.missing(concerned_tables):
+            with self._store.read() as unit:
+                heads.load(unit, concerned_tables)
+        assert heads.epoch is not None  # it is loaded
+        draft = Draft(heads, self._store)
+        postponed = self._decide_each(draft, decisions)
+        fail_point("ratifier.before_commit")
+        if draft.is_stale:
+            return None
+        epoch = heads.epoch
+        if not draft.is_empty:
+            written = self._store.write_batch(epoch, draft.batch())
+            if written is None:
+                return None
+            draft.keep(written)
+        elif draft.relies_on_heads:
+            with self._store.read() as unit:
+                if unit.epoch() != epoch or unit.decided(draft.undecided):
+                    return None
+        return postponed
+
+    def _decide_in_unit(self, decisions: Iterable[_Decision]) -> list[_Work]:
+        """Decide under the store's lock: nothing can change meanwhile, so it always ends."""
+        with self._store.write() as unit:
+            postponed = self._decide_in(unit, decisions)
+            fail_point("ratifier.before_commit")
+        return postponed
+
+    def _decide_in(self, unit: WriteUnit, decisions: Iterable[_Decision]) -> list[_Work]:
+        heads = Heads()
+        heads.load(unit, _tables_of(decisions))
+        proposals = [work.proposal for work in decisions if isinstance(work, _Proposal)]
+        keys = {key for proposal in proposals for key in keys_of(proposal)}
+        decided = dict.fromkeys(unit.decided(keys))
+        heads.decided.update(decided)
+        self._heads.decided.update(decided)
+        draft = Draft(heads, unit=unit)
+        postponed = self._decide_each(draft, decisions)
+        if not draft.is_empty:
+            unit.write_batch(draft.batch())
+        return postponed
+
+    def _decide_each(self, draft: Draft, decisions: Iterable[_Decision]) -> list[_Work]:
+        postponed: list[_Work] = []
+        for work in decisions:
+            work.result = work.error = None
+            if isinstance(work, _Record):
+                draft.publish(work.table_id, work.publication)
+                continue
+            try:
+                decided = self._decider.decide(draft, work.proposal, work.gathered)
+                fail_point("ratifier.after_decide")
+            except Exception as error:
+                work.error = error
+                continue
+            if decided is POSTPONED:
+                postponed.append(work)
+            else:
+                work.result = decided
+        return postponed
+
+    def _answer(self, begun: list[_Work], postponed: Collection[_Work] = ()) -> None:
+        """Send all answers, then call the steps, which wake threads that compete with receivers."""
+        for _ in begun:  # the first ones of those taken
+            self._taken.popleft()
+        steps: dict[Step, None] = {}
+        ratified: set[TableId] = set()
+        for work in begun:
+            if postponed and work in postponed:
+                self._queue.put(work)
+                continue
+            if isinstance(work, _Proposal):
+                if work.afterwards is not None:
+                    steps[work.afterwards] = None
+                if isinstance(work.result, Decided) and isinstance(work.result.answer, Ratified):
+                    ratified.update(work.result.answer.commits)
+            _give(work)
+        for step in steps:
+            _run_safely(step)
+        if ratified:
+            _run_safely(lambda: self.on_ratified(ratified))
+        if len(postponed) == len(begun):
             self._clock.sleep(0.001)
+
+    # The queue
 
     def _has_time(self) -> bool:
         """Return True if rolled-back work may still be run again."""
@@ -226,28 +388,16 @@ class Ratifier:
             self._taken.append(work)
         return work is not None
 
-    def _next(self, unit: WriteUnit) -> _Work[object] | None:
-        if not self._taken:
-            self._look_ahead(unit)
-        return self._taken.popleft() if self._taken else None
-
-    def _look_ahead(self, unit: WriteUnit, first: _Work[object] | None = None) -> None:
-        """Take all queued work, and prefetch the rows that it will read."""
-        while len(self._taken) < _BATCH_PROPOSALS:
+    def _take_queued(self) -> None:
+        while len(self._taken) < _BATCH:
             try:
                 work = self._queue.get_nowait()
             except queue.Empty:
-                break
+                return
             if work is None:  # stop, but only after the batch is answered
                 self._queue.put(None)
-                break
+                return
             self._taken.append(work)
-        ahead = [*self._taken] if first is None else [first, *self._taken]
-        if any(work.txn_ids or work.table_ids for work in ahead):
-            unit.prefetch(
-                {txn_id for work in ahead for txn_id in work.txn_ids},
-                {table_id for work in ahead for table_id in work.table_ids},
-            )
 
     def _drain(self) -> None:
         for take in (self._taken.popleft, self._queue.get_nowait):
@@ -256,7 +406,7 @@ class Ratifier:
                     work = take()
                     if work is not None:
                         work.error = self._refusal()
-                        _answer([work])
+                        _give(work)
 
     def _refusal(self) -> UnavailableError:
         return UnavailableError(
@@ -264,19 +414,28 @@ class Ratifier:
         )
 
 
-def _answer(batch: Collection[_Work[object]]) -> None:
-    """Send all answers, then call the steps, which wake threads that compete with receivers."""
-    for work in batch:
-        try:
-            if work.error is not None:
-                work.waiter.set_exception(work.error)
-            else:
-                work.waiter.set_result(work.result)
-        except InvalidStateError:  # its waiter cancelled it
-            assert isinstance(work.waiter, Future)
-            work.waiter.set_running_or_notify_cancel()
-    for step in dict.fromkeys([step for work in batch for step in work.afterwards]):
-        try:
-            step()
-        except Exception:  # the thread must survive
-            _log.exception("a step after a batch failed")
+def _tables_of(decisions: Iterable[_Decision]) -> set[TableId]:
+    return {
+        table_id
+        for work in decisions
+        if isinstance(work, _Proposal)
+        for table_id in concerned(work.proposal)
+    }
+
+
+def _give(work: _Work) -> None:
+    try:
+        if work.error is not None:
+            work.waiter.set_exception(work.error)
+        else:
+            work.waiter.set_result(work.result)
+    except InvalidStateError:  # its waiter cancelled it
+        assert isinstance(work.waiter, Future)
+        work.waiter.set_running_or_notify_cancel()
+
+
+def _run_safely(step: Step) -> None:
+    try:
+        step()
+    except Exception:  # the thread must survive
+        _log.exception("a step after a batch failed")

@@ -17,7 +17,8 @@ from headgate.api.messages import (
 from headgate.api.port import Ref
 from headgate.catalog import lookup
 from headgate.catalog.component import Component
-from headgate.catalog.decider import as_commit, protocol_and_metadata, recorded_answer
+from headgate.catalog.decider import as_commit, recorded_answer
+from headgate.catalog.heads import protocol_and_metadata
 from headgate.catalog.stores.port import ReadUnit, TableRow
 from headgate.errors import InTheFutureError, NotFoundError, VersionGoneError
 from headgate.names import TableName

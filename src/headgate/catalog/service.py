@@ -76,13 +76,12 @@ class Catalog(Component):
         called with the reason when the catalog can change nothing any more, unless it was closed.
         """
         settings = settings or Settings()
-        ratifier = Ratifier(store, clock, settings, on_stopped)
+        waits = settings if publisher else _without_throttling(settings)
+        self._decider = decider = Decider(clock, waits)
+        ratifier = Ratifier(store, decider, clock, settings, on_stopped)
         holder = name_of_this_process(ids.random())
         shared = Shared(store, ratifier, root, store_for, clock, ids, settings, holder)
         super().__init__(shared)
-        if not publisher:  # writers need not wait for it
-            settings = replace(settings, unpublished_soft=settings.unpublished_hard)
-        self._decider = decider = Decider(clock, settings)
         self._publisher = Publisher(shared)
         self._feed = feed = EventFeed(shared)
         self._listeners = listeners = ListenerService(shared, feed)
@@ -240,3 +239,8 @@ class Catalog(Component):
         return snapshot_loader.load(
             self, table_id, version=version, sequence=at, store_for=self._store_for
         )
+
+
+def _without_throttling(settings: Settings) -> Settings:
+    """Let writers go on where no publisher runs that they could wait for."""
+    return replace(settings, unpublished_soft=settings.unpublished_hard)

@@ -166,7 +166,6 @@ class StagedFileCleaner(Component):
             if now is None or now.state is not TableStatus.ACTIVE:
                 return []
             keys = {file_key(row.id, file.commit.name): file for file in files}
-            unit.prefetch(keys, ())
             return [
                 file
                 for key, file in keys.items()

@@ -48,7 +48,7 @@ def _proposing(proposal_of: Callable[[Call], Proposal]) -> dict[str, Any]:
     return {
         "pool": Pool.PROPOSALS,
         "enqueue": enqueue,
-        "finish": lambda call, answer: _as_body(call, _parts(call.body), answer),
+        "finish": lambda call, decided: _as_body(call, _parts(call.body), decided.answer),
         "problems": _NOT_RATIFIED,
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.catalog.stores.port import CatalogStore
+from tests.catalog.store_contract.batches import BatchContract
 from tests.catalog.store_contract.commits import CommitContract
 from tests.catalog.store_contract.events import EventContract
 from tests.catalog.store_contract.model import ModelContract
@@ -15,7 +16,13 @@ from tests.catalog.store_contract.units import UnitContract
 
 
 class StoreContract(
-    UnitContract, TableContract, CommitContract, EventContract, ServerContract, ModelContract
+    UnitContract,
+    TableContract,
+    CommitContract,
+    BatchContract,
+    EventContract,
+    ServerContract,
+    ModelContract,
 ):
     """Subclasses give a fixture `open_store`: the same name opens the same rows, at first none."""
 

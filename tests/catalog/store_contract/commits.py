@@ -248,7 +248,6 @@ class CommitContract:
     ) -> None:
         [row] = insert(store, 1)
         with store.write() as unit:
-            unit.prefetch([TxnId("txn-0"), TxnId("txn-6")], [row.id])
             unit.insert_commit(row.key, commit_row(0))
             unit.update_table(row._replace(head=Version(5)))
             unit.delete_content(row.key, Version(9))

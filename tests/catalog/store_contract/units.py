@@ -1,4 +1,4 @@
-"""Units of work: isolation, savepoints, prefetching."""
+"""Units of work: isolation and savepoints."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 from headgate.catalog.stores.port import (
     CatalogClock,
     CatalogStore,
-    RejectionRow,
     StoreConstraintError,
     TokenRow,
     WriteUnit,
@@ -22,13 +21,11 @@ from tests.catalog.store_contract.rows import (
     commit_row,
     found,
     insert,
-    insert_commits,
     name,
     table_id,
     table_row,
 )
 from tests.kit import req, shows
-from tests.kit.builders import START_MS
 
 
 class UnitContract:
@@ -156,7 +153,6 @@ class UnitContract:
             unit.advance_clock(CatalogClock(sequence, version), txn_id)
 
         with store.write() as unit:
-            unit.prefetch([a, b], [row.id])
             ratify(unit, 0, a)
             unit.set_setting("outer", "kept")
             with pytest.raises(UndoneError), unit.savepoint():  # noqa: PT012
@@ -234,24 +230,3 @@ class UnitContract:
             with store.read_latest() as inner, store.read() as unit:
                 assert inner.events(Sequence(0), 9) == unit.events(Sequence(0), 9) != []
                 assert latest.counts() == unit.counts()
-
-    def test_prefetched_rows_are_current(self, store: CatalogStore) -> None:
-        [one] = insert(store, 1)
-        one = insert_commits(store, one, commit_row(0, txn="x"))
-        no = RejectionRow(TxnId("no"), b"", b"", START_MS)
-        with store.write() as unit:
-            unit.insert_rejection(no)
-        with store.write() as unit:
-            unit.prefetch([TxnId("x"), TxnId("no"), TxnId("new")], [one.id, table_id(2)])
-            assert unit.table(one.id) == one
-            assert unit.table(table_id(2)) is None
-            assert unit.transaction_commits(TxnId("x")) == [(one.id, commit_row(0, txn="x"))]
-            assert unit.transaction_commits(TxnId("new")) == []
-            assert unit.rejection(TxnId("no")) == no
-            assert unit.rejection(TxnId("new")) is None
-            unit.prefetch([], [])
-            unit.insert_commit(one.key, commit_row(1, txn="new"))
-            unit.update_table(one._replace(head=Version(1)))
-            unit.prefetch([TxnId("new")], [one.id])
-            assert unit.transaction_commits(TxnId("new")) == [(one.id, commit_row(1, txn="new"))]
-            assert unit.table(one.id) == one._replace(head=Version(1))

@@ -10,7 +10,6 @@ import itertools
 from collections.abc import Iterator, Mapping
 
 from headgate.api.messages import Finding, Severity
-from headgate.catalog.decider import protocol_and_metadata
 from headgate.catalog.fsck.log_folder import (
     RESTORE,
     LogListing,
@@ -19,6 +18,7 @@ from headgate.catalog.fsck.log_folder import (
     unexpected_files,
     unpublished_versions,
 )
+from headgate.catalog.heads import protocol_and_metadata
 from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow
 from headgate.errors import MalformedError
 from headgate.protocol import features, paths

@@ -1,9 +1,10 @@
 """What a catalog stores, and the units of work that read and change it.
 
 A `CatalogStore` gives two kinds of unit: `read()` sees everything as of one instant, and
-`write()` is applied as a whole or not at all. The store's own constraints prevent two winners;
-code above it need not. Rows are named tuples, since one request may load thousands of them; the
-bytes in them are JSON that this layer does not parse.
+`write()` is applied as a whole or not at all. `write_batch()` writes what was decided on rows read
+before, unless anything changed since: the epoch says so. The store's own constraints prevent two
+winners; code above it need not. Rows are named tuples, since one request may load thousands of
+them; the bytes in them are JSON that this layer does not parse.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from headgate.api.messages import RatifiedCommit
 from headgate.api.port import Ref
@@ -22,11 +23,30 @@ from headgate.protocol.commit.content import Way
 from headgate.protocol.log.known_files import KnownFile
 from headgate.protocol.table_states import TableKind, TableStatus
 
+# What a decision changes of a table
+DECIDED_COLUMNS: Final = (
+    "head",
+    "timestamp_ms",
+    "protocol",
+    "metadata",
+    "metadata_version",
+    "domains",
+    "row_id_high_water",
+    "num_files",
+    "size_bytes",
+    "ticket",
+    "ticket_until_ms",
+)
+
+
 # Errors
 
 
 class StoreConstraintError(Exception):
-    """A constraint rejected a row: its version, txnId, name or location is already in use."""
+    """A constraint rejected a row: its version, txnId, name or location is already in use.
+
+    The savepoint that it happened in, or else the unit, accepts no further statement.
+    """
 
 
 class InDoubtError(Exception):
@@ -52,6 +72,13 @@ class CatalogClock(NamedTuple):
 
     sequence: Sequence
     clock_ms: int
+
+
+class Epoch(NamedTuple):
+    """A count of every change that deciding a proposal, or describing a table, depends on."""
+
+    sequence: Sequence  # counts ratifications, and names assigned and released
+    changes: int  # counts all other changes
 
 
 class TableRow(NamedTuple):
@@ -117,6 +144,15 @@ class CommitRow(NamedTuple):
     content: bytes | None
 
 
+class Publication(NamedTuple):
+    """Versions of a table that are in its log now."""
+
+    key: int
+    first: Version
+    last: Version
+    now_ms: int
+
+
 class RejectionRow(NamedTuple):
     """The answer to a rejected transaction, kept for a while."""
 
@@ -124,6 +160,22 @@ class RejectionRow(NamedTuple):
     intent: bytes
     answer: bytes
     decided_ms: int
+
+
+class Batch(NamedTuple):
+    """Rows that decisions produced, written as a whole.
+
+    Of a table in `tables`, what only decisions change is written: `DECIDED_COLUMNS`. Of these,
+    `protocol` and `metadata`, which may be large, are written if a commit of the batch has the
+    table's `metadata_version`. What is in `published` was ratified before.
+    """
+
+    clocks: Collection[tuple[CatalogClock, TxnId]] = ()  # one for each ratification, in order
+    commits: Collection[tuple[int, CommitRow]] = ()  # each with its table's key
+    tables: Collection[TableRow] = ()  # as the batch leaves them, each once
+    rejections: Collection[RejectionRow] = ()
+    published: Collection[Publication] = ()
+    undecided: Collection[TxnId] = ()  # keys that must have neither a commit nor a rejection yet
 
 
 class TokenRow(NamedTuple):
@@ -201,6 +253,10 @@ class EventReads(Protocol):
         """Return the clock at the last event not later than a time; None before the first."""
         ...
 
+    def epoch(self) -> Epoch:
+        """Return the epoch as of this unit, which a unit that changed something ends with."""
+        ...
+
     def oldest_event(self) -> CatalogClock | None:
         """Return the clock at the first event that is kept; None if there are none."""
         ...
@@ -247,6 +303,10 @@ class TableReads(Protocol):
 
     def table(self, table_id: TableId) -> TableRow | None:
         """Return a table in whatever state."""
+        ...
+
+    def tables_by_id(self, table_ids: Collection[TableId]) -> list[TableRow]:
+        """Return those of some tables that exist, in whatever state."""
         ...
 
     def named_table(self, ref: Ref) -> NamedTableRow | None:
@@ -314,6 +374,10 @@ class TransactionReads(Protocol):
 
     def rejection(self, txn_id: TxnId) -> RejectionRow | None:
         """Return the rejection of a transaction."""
+        ...
+
+    def decided(self, txn_ids: Collection[TxnId]) -> set[TxnId]:
+        """Return those of some keys that have a commit or a rejection."""
         ...
 
     def inconsistent_transactions(self) -> list[TxnId]:
@@ -542,14 +606,18 @@ class WriteUnit(
     ListenerWrites,
     Protocol,
 ):
-    """A unit that changes the catalog: all of it is applied, or nothing."""
+    """A unit that changes the catalog: all of it is applied, or nothing.
+
+    It increments the epoch if it changed anything but leases, tokens, answers, listeners and
+    settings, or deleted old events and rejections.
+    """
 
     def savepoint(self) -> AbstractContextManager[None]:
         """Begin a part of the unit that is undone by itself if it raises."""
         ...
 
-    def prefetch(self, txn_ids: Collection[TxnId], table_ids: Collection[TableId]) -> None:
-        """Load what is known of transactions and tables together, in few round trips."""
+    def write_batch(self, batch: Batch) -> None:
+        """Write what was decided on rows that this unit read."""
         ...
 
     def set_setting(self, key: str, value: str) -> None:
@@ -573,6 +641,13 @@ class CatalogStore(Protocol):
 
     def write(self) -> AbstractContextManager[WriteUnit]:
         """Begin a write transaction, durable once the block ends without an error."""
+        ...
+
+    def write_batch(self, expected: Epoch, batch: Batch) -> Epoch | None:
+        """Write a batch durably if the epoch is as expected; return the epoch after it.
+
+        Returns None, and writes nothing, if anything changed since or a key has an outcome already.
+        """
         ...
 
     def check_integrity(self) -> list[str]:

@@ -22,11 +22,14 @@ from typing import Final, TypeVar
 
 import psycopg
 from psycopg import errors, sql
-from psycopg.pq import TransactionStatus
+from psycopg.adapt import Dumper
+from psycopg.pq import Format, TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper
 
+from headgate.catalog.stores import postgres_batch
 from headgate.catalog.stores.port import (
-    CatalogClock,
+    Batch,
+    Epoch,
     InDoubtError,
     ReadUnit,
     RolledBackError,
@@ -36,6 +39,7 @@ from headgate.catalog.stores.port import (
 from headgate.catalog.stores.postgres_reader import PostgresReadUnit
 from headgate.catalog.stores.postgres_writer import PostgresWriteUnit
 from headgate.catalog.stores.reader import Row, Statement, Values
+from headgate.catalog.stores.writer import consistent
 from headgate.clock import Clock
 from headgate.errors import (
     DamagedError,
@@ -55,7 +59,7 @@ _READERS: Final = 32  # connections for concurrent readers; further readers wait
 _MAX_IDLE_READERS: Final = 16  # connections that stay open while unused
 _READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _WRITE: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-_LOCK: Final = f"{_WRITE}; SELECT sequence, clock_ms FROM clock FOR UPDATE"
+_LOCK: Final = f"{_WRITE}; SELECT sequence, changes FROM clock FOR UPDATE"
 # Unless the address says otherwise: dead peers are detected, and no wait is unlimited.
 _CONNECT_OPTIONS: Final = {
     "application_name": "headgate",
@@ -73,10 +77,14 @@ _PORTS: Final = re.compile(r"[0-9,]*")
 # synchronous_commit: a unit is synced before it is acknowledged; a stricter setting is kept.
 # idle_in_transaction_session_timeout: a process that stops within a unit would block all others.
 # enable_seqscan: a plan made and kept while a table is empty would scan it when it is full.
+# plan_cache_mode: planning a batch for its very values takes longer than executing it.
 # jit: the penalty on a scan that no index can avoid would make compiling it look worthwhile.
 _SET_ALL: Final = (
     "SELECT set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false), "
     "set_config('search_path', $1, false), set_config('lock_timeout', $2, false), "
+    "set_config('plan_cache_mode', $4, false), "
+    "set_config('default_transaction_isolation', 'read committed', false), "
+    "set_config('default_transaction_read_only', 'off', false), "
     "set_config('statement_timeout', '60s', false), "
     "set_config('idle_in_transaction_session_timeout', $3, false), "
     "set_config('synchronous_commit', CASE current_setting('synchronous_commit') "
@@ -118,13 +126,13 @@ class PostgresStore:
         self._idle: list[Connection] = []  # for readers to come
         self._lent: list[Connection] = []  # to active readers
         self._registering = threading.Lock()
-        self._writing = threading.Lock()
+        self._turn = threading.Lock()  # to write
         self._writer: Connection | None = None
         self._process = os.getpid()
         self._is_closed = False
         self._version = 0
         try:
-            with self._writing:
+            with self._turn:
                 writer = self._writing_connection()
                 self._check_server(writer)
                 self._migrate(writer)
@@ -157,15 +165,15 @@ class PostgresStore:
 
     @contextmanager
     def write(self) -> Iterator[WriteUnit]:
-        with self._writing:
+        with self._turn:
             self._refuse_if_closed()
-            connection, clock = self._begin()
-            unit = PostgresWriteUnit(_Transaction(connection), clock)
+            connection, epoch = self._begin()
+            unit = PostgresWriteUnit(_Transaction(connection), epoch)
             try:
                 yield unit
                 unit.finish()
             except BaseException:
-                if unit.is_lost:
+                if unit.lost() is not None:
                     # Which statements an aborted pipeline has prepared is unknown.
                     connection.close()
                 self._roll_back(connection)
@@ -174,6 +182,38 @@ class PostgresStore:
                 self._commit(connection)
             else:
                 self._roll_back(connection)  # a COMMIT would sync, only to release the lock
+
+    def write_batch(self, expected: Epoch, batch: Batch) -> Epoch | None:
+        if not any(batch[:-1]):
+            return expected
+        sql, values = postgres_batch.statement(expected, batch)
+        doubts: list[InDoubtError] = []
+
+        def apply() -> list[Row]:
+            while True:
+                connection = self._writing_connection()
+                try:
+                    with _committing(connection):
+                        cursor = connection.execute(sql.encode(), values, prepare=True, binary=True)
+                        return cursor.fetchall()
+                except psycopg.IntegrityError as error:
+                    raise StoreConstraintError(_first_line(error)) from error
+                except InDoubtError as doubt:
+                    if doubts or not connection.closed:
+                        raise
+                    # If it was applied already, the epoch is another now: it is not applied twice.
+                    doubts.append(doubt)
+
+        with self._turn:
+            self._refuse_if_closed()
+            try:
+                with consistent():
+                    rows = self._retry(apply)
+            except HeadgateError as error:
+                if doubts:
+                    raise doubts[0] from error
+                raise
+        return Epoch(*rows[0]) if rows else None
 
     def check_integrity(self) -> list[str]:
         return []  # PostgreSQL checks its own pages as it reads them
@@ -205,7 +245,7 @@ class PostgresStore:
 
     # Connections
 
-    def _connect(self, pause: float) -> Connection:
+    def _connect(self, pause: float, plans: str) -> Connection:
         try:
             connection = psycopg.connect(
                 "",
@@ -218,8 +258,11 @@ class PostgresStore:
         try:
             # One type for all numbers, so that a statement is prepared once and not for each size.
             connection.adapters.register_dumper(int, Int8BinaryDumper)
+            for dumper in (_BigintArrayDumper, _TextArrayDumper, _ByteaArrayDumper):
+                connection.adapters.register_dumper(dumper.kind, dumper)
             waits = (min(_LOCK_TIMEOUT, self._patience), pause)
-            session = (_quoted(self._schema), *(f"{wait * 1000:.0f}ms" for wait in waits))
+            limits = (f"{wait * 1000:.0f}ms" for wait in waits)
+            session = (_quoted(self._schema), *limits, plans)
             connection.execute(_SET_ALL, session)
             return connection
         except psycopg.Error as error:
@@ -242,7 +285,7 @@ class PostgresStore:
                 for connection in (broken, *self._idle):
                     connection.close()
                 self._idle.clear()
-        connection = self._connect(_READERS_PAUSE)
+        connection = self._connect(_READERS_PAUSE, "auto")
         with self._registering:
             self._lent.append(connection)
         return connection
@@ -274,7 +317,7 @@ class PostgresStore:
 
     def _writing_connection(self) -> Connection:
         if self._writer is None or self._writer.closed:
-            writer = self._connect(self._pause)
+            writer = self._connect(self._pause, "force_generic_plan")
             with self._registering:
                 if self._is_closed:
                     writer.close()
@@ -282,19 +325,18 @@ class PostgresStore:
                 self._writer = writer
         return self._writer
 
-    def _begin(self) -> tuple[Connection, CatalogClock]:
+    def _begin(self) -> tuple[Connection, Epoch]:
         """Begin a write transaction and lock the clock's row."""
         has_reconnected = False
 
-        def begin() -> tuple[Connection, CatalogClock]:
+        def begin() -> tuple[Connection, Epoch]:
             nonlocal has_reconnected
             while True:
                 connection = self._writing_connection()
                 try:
                     cursor = connection.execute(_LOCK, prepare=False)
                     cursor.nextset()
-                    [[sequence, clock_ms]] = cursor.fetchall()
-                    return connection, CatalogClock(sequence, clock_ms)
+                    return connection, Epoch(*cursor.fetchall()[0])
                 except psycopg.Error:
                     if not connection.closed or has_reconnected:
                         self._roll_back(connection)
@@ -319,30 +361,14 @@ class PostgresStore:
                 raise _translated(error) from error
 
     def _commit(self, connection: Connection) -> None:
-        warnings: list[str] = []
-
-        def collect(notice: psycopg.errors.Diagnostic) -> None:
-            if notice.severity_nonlocalized == "WARNING":
-                warnings.append(str(notice.message_primary))
-
-        connection.add_notice_handler(collect)
         try:
-            result = connection.execute("COMMIT", prepare=False)
+            with _committing(connection):
+                result = connection.execute("COMMIT", prepare=False)
         except psycopg.Error as error:
-            if _is_in_doubt(connection, error):
-                connection.close()
-                raise InDoubtError(_first_line(error), is_store_usable=True) from error
             self._roll_back(connection)
             raise _translated(error) from error
-        except BaseException:
-            connection.close()
-            raise
-        finally:
-            connection.remove_notice_handler(collect)
         if result.statusmessage != "COMMIT":  # ROLLBACK: a statement before it had failed
             raise UnavailableError("PostgreSQL rolled back the whole unit of work.")
-        if warnings:  # committed here, but perhaps not on a synchronous standby
-            raise InDoubtError("; ".join(warnings), is_store_usable=True)
 
     def _roll_back(self, connection: Connection) -> None:
         try:
@@ -439,33 +465,51 @@ class PostgresStore:
         return int(version)
 
 
+class _ArrayDumper(Dumper):
+    """Passes on arrays that are in binary format already."""
+
+    format = Format.BINARY
+    kind: type[postgres_batch.Array]
+
+    def dump(self, obj: bytes) -> bytes:
+        return obj
+
+
+class _BigintArrayDumper(_ArrayDumper):
+    oid = 1016
+    kind = postgres_batch.BigintArray
+
+
+class _TextArrayDumper(_ArrayDumper):
+    oid = 1009
+    kind = postgres_batch.TextArray
+
+
+class _ByteaArrayDumper(_ArrayDumper):
+    oid = 1001
+    kind = postgres_batch.ByteaArray
+
+
 class _Transaction:
     """A transaction on one connection."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
 
-    def run(self, changes: list[Statement], queries: list[Statement]) -> list[list[Row]]:
+    def fetch(self, statements: list[Statement]) -> list[list[Row]]:
+        # The last query is sent by itself: the message that ends a pipeline would stop the
+        # server's timer for idle transactions.
         with _translating():
-            if len(changes) + len(queries) <= 1 or not queries:
-                return _execute(self.connection, changes, queries)
-            # The last query is sent by itself: the message that ends a pipeline would stop the
-            # server's timer for idle transactions.
-            first = _execute(self.connection, changes, queries[:-1])
-            return [*first, *_execute(self.connection, [], queries[-1:])]
+            earlier = _fetched(self.connection, statements[:-1])
+            return [*earlier, *_fetched(self.connection, statements[-1:])]
 
-    def attempt(self, sql: str, values: Values, savepoint: str) -> list[Row]:
+    def change(self, sql: str, values: Values) -> tuple[int, list[Row]]:
         with _translating():
             try:
-                return _execute(self.connection, [], [(sql, values)])[0]
+                cursor = _execute(self.connection, (sql, values))
             except psycopg.IntegrityError as error:
-                self.roll_back_to(savepoint)
                 raise StoreConstraintError(_first_line(error)) from error
-
-    def roll_back_to(self, savepoint: str) -> None:
-        undo = f"ROLLBACK TO SAVEPOINT {savepoint}; RELEASE SAVEPOINT {savepoint}"
-        with _translating():
-            self.connection.execute(undo.encode(), prepare=False)
+        return cursor.rowcount, cursor.fetchall() if cursor.description else []
 
 
 class _ReadTransaction(_Transaction):
@@ -482,35 +526,34 @@ class _ReadTransaction(_Transaction):
         self._renew = renew
         self._has_begun = False
 
-    def run(self, changes: list[Statement], queries: list[Statement]) -> list[list[Row]]:
-        if self._has_begun:
-            with _translating():
-                return _execute(self.connection, changes, queries)
-        self._has_begun = True
+    def fetch(self, statements: list[Statement]) -> list[list[Row]]:
         with _translating():
+            if self._has_begun:
+                return _fetched(self.connection, statements)
+            self._has_begun = True
+            statements = [*self._begin, *statements]
             try:
-                return _execute(self.connection, self._begin, queries)
+                fetched = _fetched(self.connection, statements)
             except psycopg.OperationalError:
                 if not self.connection.closed:
                     raise
                 # The connection broke while it was idle, and nothing has been read yet.
                 self.connection = self._renew(self.connection)
-                return _execute(self.connection, self._begin, queries)
+                fetched = _fetched(self.connection, statements)
+            return fetched[len(self._begin) :]
 
 
-def _execute(
-    connection: Connection, changes: list[Statement], queries: list[Statement]
-) -> list[list[Row]]:
-    """Execute all statements in one round trip; return the rows of each query."""
-    is_small = len(changes) + len(queries) <= 1
-    with nullcontext() if is_small else connection.pipeline():
-        for text, values in changes:
-            # A statement without values is not worth preparing.
-            connection.execute(text.encode(), values, prepare=None if values else False)
-        cursors = [
-            connection.execute(text.encode(), values, binary=True) for text, values in queries
-        ]
+def _fetched(connection: Connection, statements: list[Statement]) -> list[list[Row]]:
+    """Execute all statements in one round trip; return the rows of each."""
+    with nullcontext() if len(statements) <= 1 else connection.pipeline():
+        cursors = [_execute(connection, statement) for statement in statements]
     return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+
+
+def _execute(connection: Connection, statement: Statement) -> psycopg.Cursor[Row]:
+    sql, values = statement
+    # A statement without values is not worth preparing.
+    return connection.execute(sql.encode(), values, prepare=None if values else False, binary=True)
 
 
 def _parsed(dsn: str) -> dict[str, object]:
@@ -540,12 +583,41 @@ def _status(connection: Connection) -> TransactionStatus:
     return connection.info.transaction_status
 
 
+@contextmanager
+def _committing(connection: Connection) -> Iterator[None]:
+    """Raise `InDoubtError` if a statement that commits may have been applied in spite of an error.
+
+    The connection is closed unless it can be used further.
+    """
+    warnings: list[str] = []
+
+    def collect(notice: psycopg.errors.Diagnostic) -> None:
+        if notice.severity_nonlocalized == "WARNING":
+            warnings.append(str(notice.message_primary))
+
+    connection.add_notice_handler(collect)
+    try:
+        yield
+    except psycopg.Error as error:
+        if _is_in_doubt(connection, error):
+            connection.close()
+            raise InDoubtError(_first_line(error), is_store_usable=True) from error
+        raise
+    except BaseException:
+        connection.close()
+        raise
+    finally:
+        connection.remove_notice_handler(collect)
+    if warnings:  # committed here, but perhaps not on a synchronous standby
+        raise InDoubtError("; ".join(warnings), is_store_usable=True)
+
+
 def _is_in_doubt(connection: Connection, error: psycopg.Error) -> bool:
-    """Return whether a failed COMMIT may have been applied."""
+    """Return whether what a failed statement was to commit may have been applied."""
     if connection.closed or error.sqlstate is None:
         return True
-    # The connection or the server is going down, with the COMMIT under way.
-    return error.sqlstate[:2] in ("08", "57") or error.sqlstate == "40003"
+    # The connection or the server is going down, with the statement under way.
+    return error.sqlstate.startswith(("08", "57P", "40003"))
 
 
 def _first_line(error: BaseException) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, Protocol
 
-from headgate.catalog.stores.reader import Row, SQLReadUnit, Statement, Values
+from headgate.catalog.stores.reader import Row, SQLReadUnit, Statement
 from headgate.errors import InvalidArgumentError
 
 _LARGEST: Final = 2**63
@@ -14,24 +14,16 @@ _LARGEST: Final = 2**63
 class Transaction(Protocol):
     """A transaction on one connection."""
 
-    def run(self, changes: list[Statement], queries: list[Statement]) -> list[list[Row]]:
-        """Execute changes, then queries, in few round trips; return the rows of each query."""
-        ...
-
-    def attempt(self, sql: str, values: Values, savepoint: str) -> list[Row]:
-        """Execute a statement; roll back to the savepoint when a constraint rejects it.
-
-        Raises `StoreConstraintError` in that case.
-        """
-        ...
-
-    def roll_back_to(self, savepoint: str) -> None:
-        """Undo everything since a savepoint, and release it."""
+    def fetch(self, statements: list[Statement]) -> list[list[Row]]:
+        """Execute queries in few round trips; return the rows of each."""
         ...
 
 
 class PostgresReadUnit(SQLReadUnit):
     """Reads on one connection, within its transaction if it has begun one."""
+
+    epoch_query = "SELECT sequence, changes FROM clock"
+    texts = "unnest($1::text[]) AS texts (value)"
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
@@ -39,10 +31,13 @@ class PostgresReadUnit(SQLReadUnit):
     def _fetch(self, sql: str, *values: object) -> list[Row]:
         return self._fetch_each((sql, values))[0]
 
+    def _texts(self, values: Collection[str]) -> list[str]:
+        return [value for value in values if is_storable(value)]
+
     def _fetch_each(self, *statements: Statement) -> list[list[Row]]:
         for _, values in statements:
             refuse_unless_storable(values)
-        return self._transaction.run([], list(statements))
+        return self._transaction.fetch(list(statements))
 
 
 def is_storable(value: object) -> bool:

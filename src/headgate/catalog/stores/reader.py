@@ -1,6 +1,6 @@
 """Every read of a catalog's database, with SQL that SQLite and PostgreSQL both run.
 
-The dialects differ in one place, `SQLReadUnit.unpublished_source`. Placeholders are `$1`, `$2` …:
+The dialects differ in few places, class variables of `SQLReadUnit`. Placeholders are `$1`, `$2` …:
 numbers to PostgreSQL, and names to SQLite, which numbers them by their first appearance. So in
 every statement they first appear in order.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
 from headgate.api.messages import RatifiedCommit
@@ -20,6 +20,7 @@ from headgate.catalog.stores.port import (
     CatalogClock,
     CommitRow,
     Counts,
+    Epoch,
     EventRow,
     ListenerRow,
     LocationRow,
@@ -122,6 +123,10 @@ _TRANSACTION_COMMITS: Final = (
     f"SELECT id, {_COMMIT_COLUMNS}, summary, content "
     "FROM commits JOIN tables ON table_key = key WHERE txn_id = $1"
 )
+_DECIDED: Final = (
+    "SELECT value FROM {texts} WHERE EXISTS (SELECT 1 FROM commits WHERE txn_id = value) "
+    "OR EXISTS (SELECT 1 FROM rejections WHERE txn_id = value)"
+)
 _INCONSISTENT_TRANSACTIONS: Final = (
     "SELECT txn_id FROM commits GROUP BY txn_id HAVING min(sequence) < max(sequence) "
     "OR min(timestamp_ms) < max(timestamp_ms) ORDER BY txn_id"
@@ -160,6 +165,10 @@ class SQLReadUnit(ABC):
 
     # Which tables to search for unpublished commits; SQLite keeps a list of them.
     unpublished_source: ClassVar[str] = "tables"
+    # The last sequence, and the number of changes that took none
+    epoch_query: ClassVar[str]
+    # The texts that `_texts` returned for the first value of a statement, as rows
+    texts: ClassVar[str]
 
     @abstractmethod
     def _fetch(self, sql: str, *values: object) -> list[Row]:
@@ -168,6 +177,10 @@ class SQLReadUnit(ABC):
     @abstractmethod
     def _fetch_each(self, *statements: Statement) -> list[list[Row]]:
         """Return the rows of each statement, in one round trip where there are round trips."""
+
+    @abstractmethod
+    def _texts(self, values: Collection[str]) -> object:
+        """Return many texts as one value."""
 
     def _fetch_one(self, sql: str, *values: object) -> Row | None:
         rows = self._fetch(sql, *values)
@@ -182,6 +195,10 @@ class SQLReadUnit(ABC):
     def clock_at(self, timestamp_ms: int) -> CatalogClock | None:
         row = self._fetch_one(_CLOCK_AT, timestamp_ms)
         return None if row is None else CatalogClock(*row)
+
+    def epoch(self) -> Epoch:
+        [row] = self._fetch(self.epoch_query)
+        return Epoch(*row)
 
     def oldest_event(self) -> CatalogClock | None:
         row = self._fetch_one(_OLDEST_EVENT)
@@ -259,6 +276,10 @@ class SQLReadUnit(ABC):
     def table(self, table_id: TableId) -> TableRow | None:
         row = self._fetch_one(f"{_TABLES}WHERE id = $1", table_id)
         return None if row is None else as_table(row)
+
+    def tables_by_id(self, table_ids: Collection[TableId]) -> list[TableRow]:
+        sql = f"{_TABLES}WHERE id IN (SELECT value FROM {self.texts})"
+        return [as_table(row) for row in self._fetch(sql, self._texts(table_ids))]
 
     def named_table(self, ref: Ref) -> NamedTableRow | None:
         if isinstance(ref, TableName):
@@ -380,6 +401,10 @@ class SQLReadUnit(ABC):
 
     def transaction_commits(self, txn_id: TxnId) -> list[tuple[TableId, CommitRow]]:
         return [_as_part(row) for row in self._fetch(_TRANSACTION_COMMITS, txn_id)]
+
+    def decided(self, txn_ids: Collection[TxnId]) -> set[TxnId]:
+        sql = _DECIDED.format(texts=self.texts)
+        return {txn_id for (txn_id,) in self._fetch(sql, self._texts(txn_ids))}
 
     def inconsistent_transactions(self) -> list[TxnId]:
         return [txn_id for (txn_id,) in self._fetch(_INCONSISTENT_TRANSACTIONS)]

@@ -18,13 +18,15 @@ from typing import Final
 import apsw
 
 from headgate.catalog.stores.port import (
+    Batch,
+    Epoch,
     InDoubtError,
     ReadUnit,
     WriteUnit,
 )
 from headgate.catalog.stores.sqlite_file import DatabaseFiles, make_private
 from headgate.catalog.stores.sqlite_reader import SQLiteReadUnit
-from headgate.catalog.stores.sqlite_writer import SQLiteWriteUnit, WriterCache, translated
+from headgate.catalog.stores.sqlite_writer import SQLiteWriteUnit, translated
 from headgate.clock import Clock
 from headgate.errors import (
     AlreadyExistsError,
@@ -39,7 +41,6 @@ from headgate.protocol.actions import Sequence
 
 _POLL_S: Final = 0.0005  # between two attempts to take the write lock
 _PATIENCE: Final = 30.0  # seconds until a writer gives up waiting for the lock
-_MAX_CACHED_TABLES: Final = 1_000  # whose rows are kept from one unit to the next
 _MAX_PROBLEMS: Final = 20  # that an integrity check reports before it stops
 
 
@@ -59,10 +60,9 @@ class SQLiteStore:
         self._idle: list[apsw.Connection] = []  # for readers to come
         self._lent: list[apsw.Connection] = []  # to active readers
         self._registering = threading.Lock()
-        self._writing = threading.Lock()
+        self._turn = threading.Lock()  # to write
         self._process = os.getpid()
         self._is_closed = False
-        self._cache = WriterCache()
         self._committed = Sequence(0)  # the newest sequence that this process wrote
         try:
             with self._translated():
@@ -101,21 +101,31 @@ class SQLiteStore:
 
     @contextmanager
     def write(self) -> Iterator[WriteUnit]:
-        with self._writing, self._translated():
+        with self._writing() as unit:
+            yield unit
+
+    def write_batch(self, expected: Epoch, batch: Batch) -> Epoch | None:
+        if not any(batch[:-1]):
+            return expected
+        with self._writing() as unit:
+            if unit.epoch() != expected or (batch.undecided and unit.decided(batch.undecided)):
+                return None  # a COMMIT after nothing was written writes nothing, too
+            unit.write_batch(batch)
+            if unit.sequence is not None:
+                return Epoch(unit.sequence, expected.changes)
+            return unit.epoch()
+
+    @contextmanager
+    def _writing(self) -> Iterator[SQLiteWriteUnit]:
+        with self._turn, self._translated():
             self._refuse_if_closed()
             self._refuse_if_read_only()
             self._begin()
-            cache, self._cache = self._cache, WriterCache()  # restored after the commit
             try:
                 self._check_files()
-                if cache.data_version != self._writer.data_version() or (
-                    len(cache.tables) > _MAX_CACHED_TABLES
-                ):
-                    cache = WriterCache()
-                unit = SQLiteWriteUnit(self._writer, cache)
+                unit = SQLiteWriteUnit(self._writer)
                 yield unit
                 unit.finish()
-                unit.refuse_if_lost()
                 if unit.damage is not None:
                     raise self._files.record_damage(unit.damage)
             except BaseException:
@@ -127,12 +137,7 @@ class SQLiteStore:
                 self._check_files()
             except HeadgateError as error:  # the commit may be in a file that was deleted
                 raise InDoubtError(error.message, is_store_usable=True) from error
-            if cache.clock is not None:
-                self._committed = cache.clock.sequence
-            # The version counts our own commits too, so it is read after each of them. Commits of
-            # other connections show in it only once the next unit begins.
-            cache.data_version = self._writer.data_version()
-            self._cache = cache
+            self._committed = unit.sequence or self._committed
 
     def check_integrity(self) -> list[str]:
         # On a connection of its own, which has no page in memory. Also checks that no commit of
@@ -328,7 +333,7 @@ class SQLiteStore:
         folder = resources.files("headgate.catalog.stores.migrations") / "sqlite"
         scripts = {int(script.name[:4]): script for script in folder.iterdir()}
         newest = self._schema = max(scripts)
-        with self._writing, self._translated():
+        with self._turn, self._translated():
             if self._schema_version() == newest:
                 return
             self._refuse_if_read_only()

@@ -1,0 +1,313 @@
+"""Every write of a unit, with SQL that SQLite and PostgreSQL both run.
+
+Statements are executed at once. Placeholders are as in `reader`.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar, Final
+
+from headgate.catalog.stores.port import (
+    AnswerRow,
+    Batch,
+    CatalogClock,
+    CommitRow,
+    Epoch,
+    ListenerRow,
+    LocationRow,
+    RejectionRow,
+    StoreConstraintError,
+    TableRow,
+    TokenRow,
+)
+from headgate.catalog.stores.reader import Row, SQLReadUnit, table_values
+from headgate.errors import HeadgateError, UnavailableError
+from headgate.names import SchemaName, TableName, fold
+from headgate.protocol.actions import Sequence, TableId, TxnId, Version
+from headgate.protocol.log.known_files import KnownFile
+
+
+def _insert(table: str, count: int, rest: str = "") -> str:
+    return f"INSERT INTO {table} VALUES ({_places(count)}){rest}"
+
+
+def _places(count: int) -> str:
+    return ", ".join(f"${number}" for number in range(1, count + 1))
+
+
+_COLUMNS: Final = TableRow._fields[1:]
+_INSERT_TABLE: Final = (
+    f"INSERT INTO tables ({', '.join(_COLUMNS)}) VALUES ({_places(len(_COLUMNS))}) RETURNING key"
+)
+_UPDATE_TABLE: Final = (
+    f"UPDATE tables SET {', '.join(f'{column} = ${n}' for n, column in enumerate(_COLUMNS, 1))} "
+    f"WHERE key = ${len(_COLUMNS) + 1}"
+)
+_INSERT_COMMIT: Final = _insert("commits", 1 + len(CommitRow._fields))
+# A published staged commit is in two files and needs no content here; inline content stays.
+_PUBLISH_COMMITS: Final = (
+    "UPDATE commits SET published_ms = $1, content = CASE way WHEN 'staged' THEN NULL "
+    "ELSE content END WHERE table_key = $2 AND version BETWEEN $3 AND $4 AND published_ms IS NULL"
+)
+_PUBLISH_TABLE: Final = "UPDATE tables SET published = $1 WHERE key = $2 AND published < $1"
+_DELETE_CONTENT: Final = (
+    "UPDATE commits SET content = NULL WHERE table_key = $1 AND version "
+    "BETWEEN (SELECT held_from FROM tables WHERE key = $1) AND $2"
+)
+_INSERT_FILE: Final = _insert(
+    "files", 5, " ON CONFLICT (table_key, kind, last, first) DO UPDATE SET paths = excluded.paths"
+)
+_ACQUIRE_LEASE: Final = _insert(
+    "leases",
+    3,
+    " ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until_ms = excluded.until_ms "
+    "WHERE leases.holder = excluded.holder OR leases.until_ms <= $4 RETURNING 1",
+)
+_PUT_LISTENER: Final = _insert(
+    "listeners",
+    6,
+    " ON CONFLICT (name) DO UPDATE SET "
+    + ", ".join(f"{column} = excluded.{column}" for column in ListenerRow._fields[1:]),
+)
+_ADVANCE_LISTENER: Final = (
+    "UPDATE listeners SET position = CASE WHEN position < $1 THEN $1 ELSE position END, "
+    "failing = $2 WHERE name = $3"
+)
+
+
+class SQLWriteUnit(SQLReadUnit):
+    """A unit that has the lock of all writers, on whatever runs a statement."""
+
+    # Takes a sequence: its number, the catalog's time, and the txnId
+    tick: ClassVar[str]
+    # Counts a change that took no sequence
+    count_change: ClassVar[str]
+
+    def __init__(self) -> None:
+        self.has_written = False
+        self.sequence: Sequence | None = None  # the last one that this unit took
+        self._has_changed = False  # something that deciding may depend on
+
+    @abstractmethod
+    def _run(self, sql: str, *values: object) -> tuple[int, list[Row]]:
+        """Execute a change; return how many rows it changed, and the rows that it returns."""
+
+    @abstractmethod
+    def lost(self) -> HeadgateError | None:
+        """Return the reason if the database has rolled back the whole unit."""
+
+    def refuse_if_lost(self) -> None:
+        """Raise if the database has rolled back the whole unit."""
+        if (reason := self.lost()) is not None:
+            raise reason
+
+    def finish(self) -> None:
+        """Count the unit, as its last action."""
+        self.refuse_if_lost()
+        if self._is_counted():
+            self._run(self.count_change)
+
+    def _is_counted(self) -> bool:
+        return self._has_changed and self.sequence is None
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        before = self.sequence, self._has_changed
+        self._run("SAVEPOINT part")
+        try:
+            yield
+        except BaseException:
+            self.sequence, self._has_changed = before
+            if self.lost() is None:
+                self._run("ROLLBACK TO SAVEPOINT part")
+                self._run("RELEASE SAVEPOINT part")
+            raise
+        self._run("RELEASE SAVEPOINT part")
+
+    def _change(self, sql: str, *values: object) -> list[Row]:
+        """Run a statement; what it changes, deciding may depend on."""
+        count, rows = self._run(sql, *values)
+        if count:
+            self.has_written = self._has_changed = True
+        return rows
+
+    def _write(self, sql: str, *values: object) -> list[Row]:
+        """Run a statement whose changes are of no interest to decisions."""
+        count, rows = self._run(sql, *values)
+        if count:
+            self.has_written = True
+        return rows
+
+    # Clock and events
+
+    def epoch(self) -> Epoch:
+        sequence, changes = super().epoch()
+        return Epoch(sequence, changes + self._is_counted())
+
+    def advance_clock(self, clock: CatalogClock, txn_id: TxnId | None) -> None:
+        self._write(self.tick, *clock, txn_id)
+        self.sequence = clock.sequence
+
+    def delete_events(self, last: Sequence) -> None:
+        self._write(
+            "DELETE FROM sequences WHERE sequence <= $1 "
+            "AND sequence < (SELECT max(sequence) FROM sequences)",
+            last,
+        )
+
+    # Namespaces and names
+
+    def insert_namespace(self, name: SchemaName, now_ms: int) -> None:
+        self._change(_insert("namespaces", 5), *name.key, name.catalog, name.schema, now_ms)
+
+    def delete_namespace(self, name: SchemaName) -> None:
+        self._change("DELETE FROM namespaces WHERE catalog_key = $1 AND schema_key = $2", *name.key)
+
+    def assign_name(self, name: TableName, table_id: TableId, since: Sequence) -> None:
+        parts = (name.catalog, name.schema, name.table)
+        self._change(_insert("names", 9), *map(fold, parts), *parts, table_id, since, None)
+
+    def release_name(self, table_id: TableId, until: Sequence) -> None:
+        self._change(
+            "UPDATE names SET to_sequence = $1 WHERE table_id = $2 AND to_sequence IS NULL",
+            until,
+            table_id,
+        )
+
+    # Tables
+
+    def insert_table(self, row: TableRow) -> TableRow:
+        [[key]] = self._change(_INSERT_TABLE, *table_values(row)[1:])
+        return row._replace(key=key)
+
+    def update_table(self, row: TableRow) -> None:
+        self._change(_UPDATE_TABLE, *table_values(row)[1:], row.key)
+
+    def set_diverged(self, key: int, message: str | None) -> None:
+        self._change("UPDATE tables SET diverged = $1 WHERE key = $2", message, key)
+
+    # Commits, rejections and files
+
+    def insert_commit(self, key: int, row: CommitRow) -> None:
+        self._change(_INSERT_COMMIT, *commit_values(key, row))
+
+    def record_published(self, key: int, first: Version, last: Version, now_ms: int) -> None:
+        self._write(_PUBLISH_COMMITS, now_ms, key, first, last)
+        self._change(_PUBLISH_TABLE, last, key)
+
+    def delete_content(self, key: int, upto: Version) -> None:
+        self._change(_DELETE_CONTENT, key, upto)
+        self._change(
+            "UPDATE tables SET held_from = $1 WHERE key = $2 AND held_from < $1", upto + 1, key
+        )
+
+    def insert_rejection(self, row: RejectionRow) -> None:
+        self._change(_insert("rejections", 4), *row)
+
+    def delete_rejections(self, before_ms: int) -> None:
+        self._write("DELETE FROM rejections WHERE decided_ms < $1", before_ms)
+
+    def insert_file(self, key: int, file: KnownFile) -> None:
+        self._change(_INSERT_FILE, *_file_values(key, file))
+
+    def delete_file(self, key: int, file: KnownFile) -> None:
+        self._change(
+            "DELETE FROM files WHERE table_key = $1 AND kind = $2 AND first = $3 AND last = $4 "
+            "AND paths = $5",
+            *_file_values(key, file),
+        )
+
+    @abstractmethod
+    def write_batch(self, batch: Batch) -> None:
+        """Write what was decided on rows that this unit read."""
+
+    # Leases, and what a server stores for its clients
+
+    def acquire_lease(self, name: str, holder: str, now_ms: int, until_ms: int) -> bool:
+        return bool(self._write(_ACQUIRE_LEASE, name, holder, until_ms, now_ms))
+
+    def release_lease(self, name: str, holder: str) -> None:
+        self._write("DELETE FROM leases WHERE name = $1 AND holder = $2", name, holder)
+
+    def set_setting(self, key: str, value: str) -> None:
+        sql = _insert("settings", 2, " ON CONFLICT (key) DO UPDATE SET value = excluded.value")
+        self._write(sql, key, value)
+
+    def insert_token(self, row: TokenRow) -> None:
+        self._write(_insert("tokens", 5), *row)
+
+    def revoke_token(self, name: str, now_ms: int) -> None:
+        self._write(
+            "UPDATE tokens SET revoked_ms = $1 WHERE name = $2 AND revoked_ms IS NULL", now_ms, name
+        )
+
+    def insert_answer(self, row: AnswerRow) -> None:
+        self._write(_insert("answers", 4), *row)
+
+    def delete_answers(self, before_ms: int) -> None:
+        self._write("DELETE FROM answers WHERE decided_ms < $1", before_ms)
+
+    def put_listener(self, row: ListenerRow) -> None:
+        self._write(_PUT_LISTENER, *row)
+
+    def delete_listener(self, name: str) -> None:
+        self._write("DELETE FROM listeners WHERE name = $1", name)
+
+    def advance_listener(self, name: str, position: Sequence, failing: str | None) -> None:
+        self._write(_ADVANCE_LISTENER, position, failing, name)
+
+    def insert_location(self, row: LocationRow) -> None:
+        self._change(_insert("locations", 2), *row)
+
+    def delete_location(self, url: str) -> None:
+        self._change("DELETE FROM locations WHERE url = $1", url)
+
+
+@contextmanager
+def consistent() -> Iterator[None]:
+    """Translate the violation of a constraint by rows that were decided on the stored ones."""
+    try:
+        yield
+    except StoreConstraintError as error:
+        raise UnavailableError(
+            f"The catalog's database is inconsistent ({error}); nothing was written.",
+            remedy="Run `headgate fsck` and report what it finds.",
+        ) from error
+
+
+def commit_values(key: int, row: CommitRow) -> tuple[object, ...]:
+    """Return the columns of a commit."""
+    return (key, *row[:4], row.way.value, *row[5:])
+
+
+def decided_values(batch: Batch) -> list[tuple[object, ...]]:
+    """Return the key and the decided columns of each table of a batch, with None for "unchanged".
+
+    Protocol and metadata, which may be large, change only with a commit that says so.
+    """
+    versions = {(key, row.version) for key, row in batch.commits}
+    return [
+        (
+            row.key,
+            row.head,
+            row.timestamp_ms,
+            *((row.protocol, row.metadata) if is_changed else (None, None)),
+            row.metadata_version,
+            row.domains,
+            row.row_id_high_water,
+            row.num_files,
+            row.size_bytes,
+            row.ticket,
+            row.ticket_until_ms,
+        )
+        for row in batch.tables
+        for is_changed in ((row.key, row.metadata_version) in versions,)
+    ]
+
+
+def _file_values(key: int, file: KnownFile) -> tuple[object, ...]:
+    return (key, file.kind.value, file.first, file.last, json.dumps(file.paths))
