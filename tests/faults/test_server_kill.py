@@ -13,8 +13,8 @@ import pytest
 import headgate
 from headgate import _connect
 from headgate.api.messages import Part, Proposal, Ratified, VersionTaken
-from headgate.catalog.publisher import lease_of
 from headgate.catalog.service import Catalog
+from headgate.catalog.tails import lease_of
 from headgate.client.session import Session
 from headgate.errors import OutcomeUnknownError, UnavailableError
 from headgate.protocol.actions import TableId, TxnId, Version

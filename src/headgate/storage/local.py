@@ -17,7 +17,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from headgate.errors import InvalidArgumentError, PermissionDeniedError, UnavailableError
+from headgate.errors import (
+    HeadgateError,
+    InvalidArgumentError,
+    PermissionDeniedError,
+    UnavailableError,
+)
+from headgate.failpoints import fail_point
 from headgate.storage.disk import Disk, Stat
 from headgate.storage.object_store import (
     RESERVED,
@@ -104,21 +110,28 @@ class LocalStore:
                 yield path
 
     def put_if_absent(self, path: str, content: bytes) -> bool:
-        return self._put_new([(check_path(path), content)])[0]
+        return self.put_many_if_absent([(path, content)])[0]
 
     def put_many_if_absent(self, items: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
-        check_batch(items)
-        return self._put_new(items) if items else []
+        [done] = put_together([(self, items)])
+        if isinstance(done, Exception):
+            raise done
+        return done
 
     def put(self, path: str, content: bytes) -> None:
         self._disk.refuse_if_failed()
         with self._errors(path, writing=True):
             target = self._locate(path)
-            folder = self._make_folder(_parent(target))
-            with self._temporaries(folder, [content]) as temporaries:
-                self._disk.replace(temporaries[0], target)
-                temporaries.popleft()
-            self._sync(folder)
+            batch = _Batch(self, [(path, content)])
+            try:
+                _write_synced([batch])
+                if batch.error is not None:
+                    raise batch.error
+                self._disk.replace(batch.temporaries[0], target)
+                batch.temporaries.popleft()
+            finally:
+                batch.remove_temporaries()
+            self._sync(_parent(target))
 
     def delete(self, path: str) -> None:
         full = self._own(check_path(path))
@@ -161,6 +174,10 @@ class LocalStore:
                 self._disk.stat(folder)  # one that was removed has no name to sync
                 self._settle(folder)
         self._sync(*folders)
+
+    def device(self) -> int | None:
+        """Return the device that the store is on; None if its folder does not exist."""
+        return self._disk.device(self._root or "/")
 
     def local_path(self, path: str) -> str | None:
         with self._errors(path):
@@ -320,60 +337,6 @@ class LocalStore:
 
     # Writing
 
-    def _put_new(self, items: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
-        self._disk.refuse_if_failed()
-        with self._errors(items[0][0], writing=True):
-            # All are in one folder, which is checked once.
-            folder = self._make_folder(_parent(self._locate(items[0][0])))
-            targets = [f"{folder}/{path.rpartition('/')[2]}" for path, _ in items]
-            with self._temporaries(folder, [content for _, content in items]) as temporaries:
-                won = upto_false(self._move_first(temporaries, target) for target in targets)
-            # The process that put an existing file may not have synced it yet.
-            self._sync(*(targets[place] for place, was_put in enumerate(won) if not was_put))
-            self._sync(folder)
-        return won
-
-    def _move_first(self, temporaries: deque[str], target: str) -> bool:
-        try:
-            self._disk.move(temporaries[0], target)
-        except FileExistsError:
-            with suppress(FileNotFoundError):
-                found = self._disk.stat(target)
-                if not (found.is_file or found.is_link):
-                    raise InvalidArgumentError(f"{target} exists and is not a file.") from None
-            return False
-        temporaries.popleft()
-        return True
-
-    @contextmanager
-    def _temporaries(self, folder: str, contents: Sequence[bytes]) -> Iterator[deque[str]]:
-        """Write and sync a temporary file for each content; delete those left at the end."""
-        own = f"{folder}/{RESERVED}{secrets.token_hex(8)}"
-        names = [f"{own}-{number}" for number in range(len(contents))]
-        left = deque(names)
-        try:
-            for first in range(0, len(names), _MAX_OPEN):
-                chunk = slice(first, first + _MAX_OPEN)
-                self._write_synced(names[chunk], contents[chunk])
-            yield left
-        finally:
-            for name in left:
-                with suppress(OSError):
-                    self._disk.unlink(name)
-
-    def _write_synced(self, names: Sequence[str], contents: Sequence[bytes]) -> None:
-        fds: list[int] = []
-        try:
-            for name, content in zip(names, contents, strict=True):
-                fds.append(self._create(name))
-                rest = memoryview(content)
-                while rest:
-                    rest = rest[self._disk.write(fds[-1], rest) :]
-            self._sync_open(fds, names[0])
-        finally:
-            for fd in fds:
-                self._disk.close(fd)
-
     def _create(self, name: str) -> int:
         try:
             return self._disk.create(name)
@@ -417,25 +380,11 @@ class LocalStore:
     # Syncing
 
     def _sync(self, *fulls: str) -> None:
-        """Sync what is visible to others already: an error leaves the outcome unknown."""
-        for first in range(0, len(fulls), _MAX_OPEN):
-            fds: list[int] = []
-            try:
-                for full in fulls[first : first + _MAX_OPEN]:
-                    with suppress(FileNotFoundError):  # removed meanwhile
-                        fds.append(self._open(full))
-                self._sync_open(fds, fulls[first])
-            except OSError as error:
-                raise self._unknown(fulls[first]) from error
-            finally:
-                for fd in fds:
-                    self._disk.close(fd)
-        if fulls and self._disk.failed is not None:  # only one thread gets the system's error
-            raise self._unknown(fulls[0])
+        _sync_visible([(self, full) for full in fulls])
 
     def _sync_open(self, fds: Sequence[int], full: str) -> None:
         try:
-            self._disk.sync(fds)
+            self._disk.sync_together(fds)
         except OSError as error:
             if error.errno not in _FULL:
                 which = full if len(fds) == 1 else f"one of {len(fds)} files with {full}"
@@ -471,6 +420,158 @@ class LocalStore:
                     raise InvalidArgumentError(f"There can be no object {what}") from error
                 case _:
                     raise UnavailableError(f"The disk failed at {what}") from error
+
+
+def put_together(
+    batches: Sequence[tuple[LocalStore, Sequence[tuple[str, bytes]]]],
+) -> Sequence[Sequence[bool] | HeadgateError]:
+    """Put a batch into each of several stores as `put_many_if_absent` does, synced together.
+
+    Returns for each store what that call would return, or the error that it would raise. The
+    stores must be on the same `Disk`.
+    """
+    parts = [_Batch(store, items) for store, items in batches]
+    try:
+        _write_synced(parts)
+        fail_point("storage.after_sync")
+        for part in parts:
+            part.name_files()
+    finally:
+        for part in parts:
+            part.remove_temporaries()
+    fail_point("storage.before_sync_folders")
+    named = [part for part in parts if part.error is None and part.won]
+    try:
+        _sync_visible([(part.store, _parent(part.targets[0])) for part in named])
+    except PutUnknownError as error:
+        for part in named:
+            part.error = error
+    return [part.won if part.error is None else part.error for part in parts]
+
+
+class _Batch:
+    """New files of one store while they are put together with those of others."""
+
+    def __init__(self, store: LocalStore, items: Sequence[tuple[str, bytes]]) -> None:
+        self.store = store
+        self.items = items
+        self.targets: Sequence[str] = ()
+        self.temporaries: deque[str] = deque()  # those that have no other name yet
+        self.won: Sequence[bool] = ()
+        self.error: HeadgateError | None = None
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Keep the error of a step, after which no other one is done."""
+        try:
+            with self.store._errors(self.items[0][0] if self.items else "", writing=True):
+                yield
+        except HeadgateError as error:
+            self.error = error
+
+    def prepare(self) -> Iterator[tuple[str, bytes]]:
+        """Create the folder; return the name and the content of each temporary file."""
+        self.store._disk.refuse_if_failed()
+        check_batch(self.items)
+        if not self.items:
+            return iter(())
+        # All are in one folder, which is checked once.
+        folder = self.store._make_folder(_parent(self.store._locate(self.items[0][0])))
+        self.targets = [f"{folder}/{path.rpartition('/')[2]}" for path, _ in self.items]
+        own = f"{folder}/{RESERVED}{secrets.token_hex(8)}"
+        return ((f"{own}-{number}", content) for number, (_, content) in enumerate(self.items))
+
+    def name_files(self) -> None:
+        """Name the files in order, up to a name that exists."""
+        if self.error is not None:
+            return
+        with self.step():
+            self.won = upto_false(self._name(target) for target in self.targets)
+            # The process that put an existing file may not have synced it yet.
+            self.store._sync(*self.targets[self.won.count(True) : len(self.won)])
+
+    def _name(self, target: str) -> bool:
+        try:
+            self.store._disk.move(self.temporaries[0], target)
+        except FileExistsError:
+            with suppress(FileNotFoundError):
+                found = self.store._disk.stat(target)
+                if not (found.is_file or found.is_link):
+                    raise InvalidArgumentError(f"{target} exists and is not a file.") from None
+            return False
+        self.temporaries.popleft()
+        fail_point("storage.after_name")
+        return True
+
+    def remove_temporaries(self) -> None:
+        for name in self.temporaries:
+            with suppress(OSError):
+                self.store._disk.unlink(name)
+
+
+def _write_synced(batches: Sequence[_Batch]) -> None:
+    """Write and sync the temporary files of all batches, a limited number at a time."""
+    store = batches[0].store
+    opened: list[int] = []
+    name = ""
+    failure: OSError | None = None
+
+    def sync() -> None:
+        nonlocal failure
+        try:
+            store._sync_open(opened, name)
+        except OSError as error:
+            failure = error
+        finally:
+            close()
+
+    def close() -> None:
+        while opened:
+            store._disk.close(opened.pop())
+
+    try:
+        for batch in batches:
+            with batch.step():
+                for name, content in batch.prepare():
+                    opened.append(batch.store._create(name))
+                    batch.temporaries.append(name)
+                    rest = memoryview(content)
+                    while rest:
+                        rest = rest[store._disk.write(opened[-1], rest) :]
+                    if len(opened) == _MAX_OPEN:
+                        sync()
+                    if failure is not None:
+                        break
+            if failure is not None:
+                break
+        fail_point("storage.before_sync")
+        if opened:
+            sync()
+    finally:
+        close()
+    if failure is not None:  # which file it was is not known
+        for batch in batches:
+            with batch.step():
+                raise failure
+
+
+def _sync_visible(files: Sequence[tuple[LocalStore, str]]) -> None:
+    """Sync what is visible to others already: an error leaves the outcome unknown."""
+    for first in range(0, len(files), _MAX_OPEN):
+        fds: list[int] = []
+        store, name = files[first]
+        try:
+            for owner, full in files[first : first + _MAX_OPEN]:
+                with suppress(FileNotFoundError):  # removed meanwhile
+                    fds.append(owner._open(full))
+            store._sync_open(fds, name)
+        except OSError as error:
+            raise store._unknown(name) from error
+        finally:
+            for fd in fds:
+                store._disk.close(fd)
+        if store._disk.failed is not None:  # only one thread gets the system's error
+            raise store._unknown(name)
 
 
 def _parent(full: str) -> str:

@@ -1,0 +1,179 @@
+"""What a publisher reads from the store and writes to it: tails, leases, what was published.
+
+All of a round is read together, leased in one change of the store and recorded in another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.catalog import lease_holders
+from headgate.catalog.component import Component, Shared
+from headgate.catalog.stores.port import TableRow, WriteUnit
+from headgate.failpoints import fail_point
+from headgate.protocol.actions import TableId, Version
+from headgate.table.publish_round import TailPart, UnpublishedCommit
+
+ROUND_COMMITS: Final = 4_096
+ROUND_BYTES: Final = 32 << 20  # about; the content of the commits of a round
+_SURELY_SMALL: Final = 16  # commits of a table, which need not be measured
+_STALLED_S = 2.0  # without progress, until a lease of another publisher is ignored
+_PUBLISHING: Final = "publishing"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How far a table is published after a round, and why it cannot go on."""
+
+    row: TableRow  # as of before the round
+    published: Version
+    diverged: str | None = None
+
+
+class Tails(Component):
+    """A publisher's access to the store."""
+
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        # Since when another holder has a lease without progress, and the published version then.
+        self._refused: dict[TableId, tuple[float, Version]] = {}
+
+    def rows(self, table_ids: Iterable[TableId]) -> dict[TableId, TableRow]:
+        """Return the tables that exist, in whatever state."""
+        with self._store.read_latest() as unit:
+            found = {table_id: unit.table(table_id) for table_id in table_ids}
+        return {table_id: row for table_id, row in found.items() if row is not None}
+
+    def unpublished(self) -> set[TableId]:
+        """Return the tables with unpublished commits that can be published."""
+        with self._store.read() as unit:
+            return {row.id for row in unit.unpublished_tables() if row.diverged is None}
+
+    def take(self, rows: Sequence[TableRow]) -> dict[TableId, TableRow]:
+        """Acquire the leases of tables, or ignore those without progress; return these tables.
+
+        The rows are as of then. A holder may have died, and may have had a clock that was ahead.
+        """
+        held, refused = self._acquire(rows, {})
+        if refused and (gone := self._gone_holders(refused)):
+            more, _ = self._acquire([row for row in rows if row.id in gone], gone)
+            held |= more
+        now = self._clock.monotonic()
+        for row in rows:
+            if row.id in held:
+                self._refused.pop(row.id, None)
+                continue
+            since, stood_at = self._refused.setdefault(row.id, (now, row.published))
+            if stood_at != row.published:
+                self._refused[row.id] = now, row.published
+            elif now - since > _STALLED_S and row.id in refused:
+                held[row.id] = refused[row.id]
+        return held
+
+    def parts(
+        self, rows: Iterable[TableRow], upto: Mapping[TableId, Version | None]
+    ) -> tuple[list[TailPart], list[TableId]]:
+        """Read the first unpublished commits of tables, each up to a version or its latest.
+
+        No more together than a round may have; returns the tables of which a part was left out.
+        """
+        parts: list[TailPart] = []
+        cut: list[TableId] = []
+        commits_left, bytes_left = ROUND_COMMITS, ROUND_BYTES
+        with self._store.read_latest() as unit:
+            for row in rows:
+                wanted = upto.get(row.id)
+                target = row.head if wanted is None else wanted
+                first = Version(row.published + 1)
+                most = min(self._settings.publish_batch, commits_left)
+                last = Version(min(target, row.published + most))
+                if bytes_left <= 0 or last < first:
+                    cut.insert(0, row.id)  # it is the first of the next round
+                    continue
+                if last - first >= _SURELY_SMALL:
+                    last = unit.last_version_within(row.key, first, last, bytes_left)
+                commits = unit.commits(row.key, first, last, content=True)
+                commits_left -= len(commits)
+                bytes_left -= sum(commit.size for commit in commits)
+                unpublished = (
+                    UnpublishedCommit(one.version, one.sha256, one.file_name, one.content)
+                    for one in commits
+                )
+                parts.append(TailPart(row.id, row.location, tuple(unpublished)))
+                if last < target:
+                    cut.append(row.id)
+        return parts, cut
+
+    def record(self, outcomes: Sequence[Outcome], *, release: bool) -> dict[TableId, TableRow]:
+        """Record the results of a round, and release the leases; return the tables afterwards."""
+        fail_point("publisher.before_record")
+        now_ms = self._clock.now_ms()
+
+        def record(unit: WriteUnit) -> dict[TableId, TableRow]:
+            for one in outcomes:
+                first = Version(one.row.published + 1)
+                if first <= one.published:
+                    unit.record_published(one.row.key, first, one.published, now_ms)
+                if one.diverged is not None:
+                    unit.set_diverged(one.row.key, one.diverged)
+                if release:
+                    unit.release_lease(lease_of(one.row.id), self._holder)
+            return {one.row.id: unit.table(one.row.id) or one.row for one in outcomes}
+
+        table_ids = [one.row.id for one in outcomes]
+        recorded = self._ratifier.submit(_PUBLISHING, record, table_ids=table_ids).result()
+        fail_point("publisher.after_record")
+        return recorded
+
+    def release(self, table_ids: Iterable[TableId]) -> Future[None]:
+        """Release leases, without waiting for the store."""
+        leases = [lease_of(table_id) for table_id in table_ids]
+
+        def release(unit: WriteUnit) -> None:
+            for lease in leases:
+                unit.release_lease(lease, self._holder)
+
+        return self._ratifier.submit(_PUBLISHING, release)
+
+    def _acquire(
+        self, rows: Sequence[TableRow], gone: Mapping[TableId, str]
+    ) -> tuple[dict[TableId, TableRow], dict[TableId, TableRow]]:
+        """Acquire leases, also of holders that are gone; return those held, and the others."""
+        now_ms = self._clock.now_ms()
+        until_ms = now_ms + self._settings.lease_ms
+
+        def acquire(
+            unit: WriteUnit,
+        ) -> tuple[dict[TableId, TableRow], dict[TableId, TableRow]]:
+            held: dict[TableId, TableRow] = {}
+            refused: dict[TableId, TableRow] = {}
+            for row in rows:
+                lease = lease_of(row.id)
+                if row.id in gone:
+                    unit.release_lease(lease, gone[row.id])
+                is_taken = unit.acquire_lease(lease, self._holder, now_ms, until_ms)
+                found = unit.table(row.id)
+                if found is not None:
+                    (held if is_taken else refused)[row.id] = found
+            return held, refused
+
+        table_ids = [row.id for row in rows]
+        return self._ratifier.submit(_PUBLISHING, acquire, table_ids=table_ids).result()
+
+    def _gone_holders(self, table_ids: Iterable[TableId]) -> dict[TableId, str]:
+        """Return the holders of leases whose processes have ended."""
+        with self._store.read_latest() as unit:
+            holders = {table_id: unit.lease_holder(lease_of(table_id)) for table_id in table_ids}
+        return {
+            table_id: holder
+            for table_id, holder in holders.items()
+            if holder is not None and lease_holders.is_gone(holder)
+        }
+
+
+def lease_of(table_id: TableId) -> str:
+    """Return the name of the lease for publishing a table."""
+    return f"publish:{table_id}"
