@@ -1,4 +1,4 @@
-"""The publisher process of a server is killed, stopped and lied to, and nobody notices."""
+"""The publisher process of a server is killed and stopped, and its clients do not notice."""
 
 from __future__ import annotations
 

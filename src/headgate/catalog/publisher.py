@@ -160,8 +160,9 @@ class Publisher(Component):
         """Lock a table against publishing and yield its row; wait for a publisher at work."""
         while True:
             with self._alone((table_id,), wait=True) as own:
-                held = self._tails.take([self._row(table_id)]) if own else {}
-                if table_id in held:
+                self._row(table_id)  # raises if it is gone
+                held, _ = self._tails.take(own) if own else ({}, {})
+                if held:
                     try:
                         yield held[table_id]
                     finally:
@@ -256,15 +257,14 @@ class Publisher(Component):
         Returns each table afterwards or its error, and the tables of which a part was left out.
         Raises `TimeoutError` if storage hangs.
         """
-        outcomes, due = _sorted_out(upto, self._tails.rows(upto))
+        held, others = self._tails.take(upto)
+        outcomes, due = _sorted_out(upto, held, others)
         if not due:
+            self._tails.release(held)
             return outcomes, ()
-        outcomes.update((row.id, row) for row in due)
-        held = self._tails.take(due)
         try:
-            others, due = _sorted_out({table_id: upto[table_id] for table_id in held}, held)
             parts, cut = self._tails.parts(due, upto)
-            results = self._put(parts, deadline) if parts else ()
+            results = self._put(parts, deadline)
         except TimeoutError:  # the leases expire, should it never end
             raise
         except BaseException:
@@ -283,8 +283,8 @@ class Publisher(Component):
                 continue
             if isinstance(error, LogDivergedError) and not isinstance(error, UnfinishedError):
                 ended[row.id] = self._stopped(row, error.message)
-            others[row.id] = error
-        return outcomes | self._tails.record([*ended.values()], release=True) | others, cut
+            outcomes[row.id] = error
+        return self._tails.record([*ended.values()], release=True) | outcomes, cut
 
     def _put(self, parts: Sequence[TailPart], deadline: float | None) -> Sequence[Published]:
         """Do the storage part of a round, in the publisher process if there is one."""
@@ -407,7 +407,7 @@ class Publisher(Component):
         outcomes: Mapping[TableId, TableRow | Exception]
         try:
             with self._alone(table_ids, wait=False) as own:
-                outcomes, cut = self._round(dict.fromkeys(own))
+                outcomes, cut = self._round(dict.fromkeys(own)) if own else ({}, ())
         except Exception as error:
             outcomes = dict.fromkeys(own, error)
         ended = self._clock.monotonic()
@@ -450,15 +450,17 @@ class Publisher(Component):
 
 
 def _sorted_out(
-    upto: Mapping[TableId, Version | None], rows: Mapping[TableId, TableRow]
+    upto: Mapping[TableId, Version | None],
+    held: Mapping[TableId, TableRow],
+    others: Mapping[TableId, TableRow],
 ) -> tuple[dict[TableId, TableRow | Exception], list[TableRow]]:
-    """Return the tables with nothing to publish, or why they cannot be published; and the rest."""
-    outcomes: dict[TableId, TableRow | Exception] = {}
+    """Return the tables with nothing to publish here, or why they cannot be; and the rest."""
+    outcomes: dict[TableId, TableRow | Exception] = {**others}
     due: list[TableRow] = []
     for table_id, version in upto.items():
-        row = rows.get(table_id)
+        row = held.get(table_id)
         if row is None:
-            outcomes[table_id] = NotFoundError(f"There is no table {table_id}.")
+            outcomes.setdefault(table_id, NotFoundError(f"There is no table {table_id}."))
         elif row.state is TableStatus.PURGED:
             outcomes[table_id] = _purged(table_id)
         elif row.published >= (row.head if version is None else version):

@@ -41,37 +41,33 @@ class Tails(Component):
         # Since when another holder has a lease without progress, and the published version then.
         self._refused: dict[TableId, tuple[float, Version]] = {}
 
-    def rows(self, table_ids: Iterable[TableId]) -> dict[TableId, TableRow]:
-        """Return the tables that exist, in whatever state."""
-        with self._store.read_latest() as unit:
-            found = {table_id: unit.table(table_id) for table_id in table_ids}
-        return {table_id: row for table_id, row in found.items() if row is not None}
-
     def unpublished(self) -> set[TableId]:
         """Return the tables with unpublished commits that can be published."""
         with self._store.read() as unit:
             return {row.id for row in unit.unpublished_tables() if row.diverged is None}
 
-    def take(self, rows: Sequence[TableRow]) -> dict[TableId, TableRow]:
-        """Acquire the leases of tables, or ignore those without progress; return these tables.
+    def take(
+        self, table_ids: Iterable[TableId]
+    ) -> tuple[dict[TableId, TableRow], dict[TableId, TableRow]]:
+        """Acquire the leases of tables; return those held, and those that others publish.
 
-        The rows are as of then. A holder may have died, and may have had a clock that was ahead.
+        Leases without progress are ignored: a holder may have died, and may have had a clock that
+        was ahead. Tables that do not exist are left out.
         """
-        held, refused = self._acquire(rows, {})
+        held, refused = self._acquire(table_ids, {})
         if refused and (gone := self._gone_holders(refused)):
-            more, _ = self._acquire([row for row in rows if row.id in gone], gone)
+            more, _ = self._acquire(gone, gone)
             held |= more
         now = self._clock.monotonic()
-        for row in rows:
-            if row.id in held:
-                self._refused.pop(row.id, None)
-                continue
-            since, stood_at = self._refused.setdefault(row.id, (now, row.published))
+        for table_id in held:
+            self._refused.pop(table_id, None)
+        for table_id, row in refused.items():
+            since, stood_at = self._refused.setdefault(table_id, (now, row.published))
             if stood_at != row.published:
-                self._refused[row.id] = now, row.published
-            elif now - since > _STALLED_S and row.id in refused:
-                held[row.id] = refused[row.id]
-        return held
+                self._refused[table_id] = now, row.published
+            elif now - since > _STALLED_S:
+                held[table_id] = row
+        return held, {key: row for key, row in refused.items() if key not in held}
 
     def parts(
         self, rows: Iterable[TableRow], upto: Mapping[TableId, Version | None]
@@ -139,29 +135,27 @@ class Tails(Component):
         return self._ratifier.submit(_PUBLISHING, release)
 
     def _acquire(
-        self, rows: Sequence[TableRow], gone: Mapping[TableId, str]
+        self, table_ids: Iterable[TableId], gone: Mapping[TableId, str]
     ) -> tuple[dict[TableId, TableRow], dict[TableId, TableRow]]:
-        """Acquire leases, also of holders that are gone; return those held, and the others."""
+        wanted = [*table_ids]
         now_ms = self._clock.now_ms()
         until_ms = now_ms + self._settings.lease_ms
 
-        def acquire(
-            unit: WriteUnit,
-        ) -> tuple[dict[TableId, TableRow], dict[TableId, TableRow]]:
+        def acquire(unit: WriteUnit) -> tuple[dict[TableId, TableRow], dict[TableId, TableRow]]:
             held: dict[TableId, TableRow] = {}
             refused: dict[TableId, TableRow] = {}
-            for row in rows:
-                lease = lease_of(row.id)
-                if row.id in gone:
-                    unit.release_lease(lease, gone[row.id])
+            for table_id in wanted:
+                row = unit.table(table_id)
+                if row is None:
+                    continue
+                lease = lease_of(table_id)
+                if table_id in gone:
+                    unit.release_lease(lease, gone[table_id])
                 is_taken = unit.acquire_lease(lease, self._holder, now_ms, until_ms)
-                found = unit.table(row.id)
-                if found is not None:
-                    (held if is_taken else refused)[row.id] = found
+                (held if is_taken else refused)[table_id] = row
             return held, refused
 
-        table_ids = [row.id for row in rows]
-        return self._ratifier.submit(_PUBLISHING, acquire, table_ids=table_ids).result()
+        return self._ratifier.submit(_PUBLISHING, acquire, table_ids=wanted).result()
 
     def _gone_holders(self, table_ids: Iterable[TableId]) -> dict[TableId, str]:
         """Return the holders of leases whose processes have ended."""
