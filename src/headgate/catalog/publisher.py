@@ -380,10 +380,12 @@ class Publisher(Component):
 
     def _enter(self, table_ids: Iterable[TableId]) -> set[str]:
         """Add tables to the next rounds of their lanes; return the lanes."""
+        lanes: set[str] = set()
         with self._wakeups:
             for table_id in table_ids:
-                self._due.setdefault(self._lane(table_id), {})[table_id] = None
-        return {self._lane(table_id) for table_id in table_ids}
+                lanes.add(lane := self._lane(table_id))
+                self._due.setdefault(lane, {})[table_id] = None
+        return lanes
 
     def _work(self, lane: str) -> None:
         """Publish in rounds until no table of a lane is due."""
@@ -395,7 +397,8 @@ class Publisher(Component):
                     self._due[lane] = dict.fromkeys(rest)
             if not some:
                 return
-            self._enter(self._try(*some))
+            # The disk of a table is known after its first round, which it has by itself.
+            self._workers.give(self._enter(self._try(*some)) - {lane})
 
     def _try(self, *table_ids: TableId) -> Sequence[TableId]:
         """Publish a round; return the tables of which a part was left out."""
@@ -411,7 +414,8 @@ class Publisher(Component):
         except Exception as error:
             outcomes = dict.fromkeys(own, error)
         ended = self._clock.monotonic()
-        waiting = max(1, len(self._woken) // len(table_ids))  # lanes share the machine
+        with self._wakeups:  # lanes share the machine
+            waiting = max(1, len({self._lane(table_id) for table_id in self._woken}))
         rest = min(_REST * (ended - began) * waiting, _LONGEST_REST)
         gathered = 0
         for table_id, outcome in outcomes.items():

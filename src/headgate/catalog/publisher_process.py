@@ -119,7 +119,8 @@ class PublisherProcess:
                     target=self._run, name="headgate-publisher-process", daemon=True
                 )
                 self._thread.start()
-            self._changes.wait_for(lambda: self._connection is not None, _START_S)
+            patience_s = _START_S if within_s is None else min(within_s, _START_S)
+            self._changes.wait_for(lambda: self._connection or self._is_closing, patience_s)
             connection = self._connection
             if connection is None:
                 raise UnavailableError("The publisher process does not start.")
@@ -148,8 +149,8 @@ class PublisherProcess:
             began = self._clock.monotonic()
             try:
                 code = self._serve()
-            except OSError as error:
-                _log.error("a publisher process cannot be started: %s", error)
+            except Exception:  # the thread must survive
+                _log.exception("a publisher process could not be started or used")
             else:
                 if self._is_closing:
                     return

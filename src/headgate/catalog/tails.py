@@ -91,15 +91,17 @@ class Tails(Component):
                     continue
                 if last - first >= _SURELY_SMALL:
                     last = unit.last_version_within(row.key, first, last, bytes_left)
-                commits = unit.commits(row.key, first, last, content=True)
-                commits_left -= len(commits)
-                bytes_left -= sum(commit.size for commit in commits)
-                unpublished = (
-                    UnpublishedCommit(one.version, one.sha256, one.file_name, one.content)
-                    for one in commits
-                )
+                unpublished: list[UnpublishedCommit] = []
+                for one in unit.commits(row.key, first, last, content=True):
+                    if unpublished and one.size > bytes_left:  # large ones are only in files
+                        break
+                    bytes_left -= one.size
+                    unpublished.append(
+                        UnpublishedCommit(one.version, one.sha256, one.file_name, one.content)
+                    )
+                commits_left -= len(unpublished)
                 parts.append(TailPart(row.id, row.location, tuple(unpublished)))
-                if last < target:
+                if unpublished[-1].version < target:
                     cut.append(row.id)
         return parts, cut
 
