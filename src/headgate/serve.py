@@ -275,6 +275,7 @@ def create_app(serving: Serving, settings: Settings, identity: str | None) -> ap
             serving.store,
             settings=settings,
             publisher=True,
+            publisher_process=True,
             clock=clock,
             ids=ids,
             housekeeping=True,

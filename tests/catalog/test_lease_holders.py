@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from headgate.catalog import lease_holders
-from headgate.catalog.publisher import lease_of
+from headgate.catalog.tails import lease_of
 from headgate.protocol.commit.content import Way
 from tests.catalog.conftest import House
 from tests.kit.builders import ManualClock, add
@@ -90,10 +90,12 @@ def test_a_dead_publishers_lease_is_taken_over_at_once(tmp_path: Path) -> None:
         publisher = house.database._publisher
         with another() as (process, holder):
             taken_by(holder)
-            assert publisher.publish(table.table_id, wait=False) < 1  # it lives
+            publisher._try(table.table_id)
+            assert publisher._published(table.table_id) < 1  # it lives
             process.kill()
             process.wait()
-            assert publisher.publish(table.table_id, wait=False) == 1
+            publisher._try(table.table_id)
+            assert publisher._published(table.table_id) == 1
         with store.read() as unit:
             assert unit.lease_holder(lease) is None
     finally:

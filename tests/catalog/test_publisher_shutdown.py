@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.catalog.publisher import lease_of
+from headgate.catalog.tails import lease_of
 from headgate.errors import (
     UnavailableError,
 )
@@ -69,7 +69,7 @@ def test_a_table_another_publisher_works_on_is_left_to_it_until_its_lease_lapses
 def test_whoever_asks_for_publishing_waits_for_the_other_publisher_and_is_then_done(
     tmp_path: Path, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.catalog.publisher._STALLED_S", NEVER)
+    monkeypatch.setattr("headgate.catalog.tails._STALLED_S", NEVER)
     with (
         opened(tmp_path, publisher=False, lease_ms=NEVER) as one,
         opened(tmp_path, publisher=False, lease_ms=NEVER) as two,

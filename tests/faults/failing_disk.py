@@ -1,7 +1,8 @@
 """`headgate` on a machine whose next sync fails, once a test asks for it.
 
 Run as a program. The environment names a file; while it is there its text says which sync fails,
-of the `database` or of `files`. The one that fails takes the file away.
+of the `database` or of `files`. The one that fails takes the file away. In the
+publisher process of the server `sitecustomize.py` beside this file does it.
 """
 
 from __future__ import annotations
@@ -48,18 +49,19 @@ class _FailingFile(apsw.VFSFile):
         super().xSync(flags)
 
 
-def _fail_files() -> None:
-    sync = Disk.sync
+def fail_files() -> None:
+    """Let a sync of files fail on request, in this process."""
+    sync = Disk.sync_together
 
     def failing(self: Disk, fds: list[int]) -> None:
         if _is_asked("files"):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         sync(self, fds)
 
-    Disk.sync = failing  # type: ignore[method-assign, assignment]
+    Disk.sync_together = failing  # type: ignore[method-assign, assignment]
 
 
 if __name__ == "__main__":
     files = _FailingFiles()  # registered for as long as it is kept
-    _fail_files()
+    fail_files()
     sys.exit(main())

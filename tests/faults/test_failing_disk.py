@@ -76,6 +76,7 @@ def test_a_commit_whose_sync_failed_is_unknown_and_the_worker_leaves_for_another
 def test_writers_go_on_by_themselves_when_a_sync_failed_and_nothing_acknowledged_is_lost(
     tmp_path: Path, what: str
 ) -> None:
+    """The process leaves in which it failed: the worker, or the publisher process."""
     lake = tmp_path / "lake"
     with FailingServer(lake) as server:
         with session_at(server.address) as session:
@@ -83,9 +84,14 @@ def test_writers_go_on_by_themselves_when_a_sync_failed_and_nothing_acknowledged
         writers = [appending(server.address, "t", number * 1_000_000) for number in (1, 2)]
         for writer in writers:
             writer.wait_for(3)
-        [first] = server.workers
+        eventually(lambda: bool(server.publishers))
+        [worker], [publisher] = server.workers, server.publishers
         server.fail(what)
-        eventually(lambda: first not in server.workers)
+        if what == "files":
+            eventually(lambda: publisher not in server.publishers)
+            assert server.workers == [worker]
+        else:
+            eventually(lambda: worker not in server.workers)
         for writer in writers:
             writer.wait_for(len(writer.acknowledged) + 5)
             writer.end()

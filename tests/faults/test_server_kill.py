@@ -13,8 +13,8 @@ import pytest
 import headgate
 from headgate import _connect
 from headgate.api.messages import Part, Proposal, Ratified, VersionTaken
-from headgate.catalog.publisher import lease_of
 from headgate.catalog.service import Catalog
+from headgate.catalog.tails import lease_of
 from headgate.client.session import Session
 from headgate.errors import OutcomeUnknownError, UnavailableError
 from headgate.protocol.actions import TableId, TxnId, Version
@@ -110,8 +110,6 @@ SERVER_POINTS = [
     *at("ratifier.after_commit", 2, 7),
     *at("ratifier.before_answer", 5),
     *at("server.before_answer", 2, 12),
-    *at("publisher.before_put", 2),
-    *at("publisher.after_put", 1, 3),
     *at("publisher.before_record", 2),
     *at("publisher.after_record", 2),
     *at("registry.before_register", 1, 2),

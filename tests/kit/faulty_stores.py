@@ -68,6 +68,8 @@ class ForgetfulDisk(Disk):
         self.room: int | None = None  # bytes until the disk is full
         self.fail_sync_at: int | None = None  # the sync, from 1, that says EIO and forgets
         self.shuffle: random.Random | None = None  # the order of listings, else by name
+        self.fail_whole_sync_at: int | None = None
+        self.has_syncfs = False  # whether many files are synced together by one call
         self.before: Callable[[str, str], None] | None = (
             None  # called with the name and path of each call
         )
@@ -138,16 +140,18 @@ class ForgetfulDisk(Disk):
 
     def sync_one(self, fd: int) -> None:
         with self._call("sync"):
-            found = self._open[fd]
-            fails = self.counts["sync"] == self.fail_sync_at
-            if not fails and isinstance(found, _File):
-                found.synced = bytes(_written(found.synced, found.unsynced))
-            elif not fails and isinstance(found, _Folder):
-                for change in found.unsynced:
-                    _apply(found.synced, change)
-            found.unsynced.clear()  # also if it failed: the next sync finds nothing left to do
-            if fails:
-                raise _error(errno.EIO)
+            self._settle([self._open[fd]], self.counts["sync"] == self.fail_sync_at)
+
+    def device_synced_whole(self, fd: int) -> int | None:
+        return 1 if self.has_syncfs else None
+
+    def device(self, path: str) -> int | None:
+        return 1
+
+    def sync_whole(self, fd: int) -> None:
+        with self._call("sync_whole"):
+            everything = [*self._everything(self._root)]
+            self._settle(everything, self.counts["sync_whole"] == self.fail_whole_sync_at)
 
     def move(self, source: str, target: str) -> None:
         with self._call("move", target):
@@ -281,6 +285,25 @@ class ForgetfulDisk(Disk):
                 yield found
             else:
                 yield from self._files(found)
+
+    def _settle(self, all_found: Sequence[_File | _Folder], fails: bool) -> None:
+        for found in all_found:
+            if not fails and isinstance(found, _File):
+                found.synced = bytes(_written(found.synced, found.unsynced))
+            elif not fails and isinstance(found, _Folder):
+                for change in found.unsynced:
+                    _apply(found.synced, change)
+            found.unsynced.clear()  # also if it failed: the next sync finds nothing left to do
+        if fails:
+            raise _error(errno.EIO)
+
+    def _everything(self, folder: _Folder) -> Iterator[_File | _Folder]:
+        yield folder
+        for found in folder.names.values():
+            if isinstance(found, _File):
+                yield found
+            else:
+                yield from self._everything(found)
 
     def _restart(
         self,

@@ -112,6 +112,17 @@ class RunningServer:
             return []
         return [int(child) for child in children]
 
+    @property
+    def publishers(self) -> list[int]:
+        """The publisher processes of the workers, which any of their threads may have started."""
+        return [
+            int(child)
+            for worker in self.workers
+            for children in Path(f"/proc/{worker}/task").glob("*/children")
+            for child in _text(children).split()
+            if "publisher_process" in _text(Path(f"/proc/{child}/cmdline"))
+        ]
+
     def kill_worker(self) -> None:
         """Kill the one that serves; its parent starts another."""
         for worker in self.workers:
@@ -147,6 +158,13 @@ class RunningServer:
         except FileNotFoundError:
             return []
         return [int(child) for child in text.split()]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""  # it ended meanwhile
 
 
 def _kill(pid: int, how: signal.Signals) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headgate.api.messages import Part, Proposal, Ratified, Rejected
-from headgate.catalog.publisher import lease_of
+from headgate.catalog.tails import lease_of
 from headgate.client import maintenance
 from headgate.errors import LogDivergedError
 from headgate.names import TableName

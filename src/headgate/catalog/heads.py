@@ -46,8 +46,8 @@ class Heads:
     def __init__(self) -> None:
         self.epoch: Epoch | None = None  # None: nothing is known
         self.clock = CatalogClock(Sequence(0), 0)
-        # Keys that probably have an outcome, found without asking the store. Outcomes do not change,
-        # so these are kept when the epoch moves.
+        # Keys that probably have an outcome, found without asking the store. They are kept when
+        # the epoch moves, since outcomes do not change.
         self.decided: LRUCache[TxnId, None] = LRUCache(_DECIDED)
         self._tables: dict[TableId, KnownTable] = {}
         self._winners: dict[TableId, list[Winner]] = {}  # up to the head, without a gap

@@ -1,9 +1,10 @@
 """Publishing: copy ratified commits to the log, in order and byte for byte.
 
-A lease per table avoids that two publishers do the same work; it would do no harm. A commit is put
-and synced, then recorded as published, and only then its content may be deleted. After a crash
-between the first two, the next publisher compares the file and records it. In the background one
-thread schedules tables without reading storage, and `workers` publish them.
+It works in rounds over many tables. A lease per table avoids that two publishers do the same work;
+it would do no harm. The commits of a round are put and synced, then recorded as published together,
+and only then their content may be deleted. After a crash between the first two, the next publisher
+compares the files and records them. In the background one thread schedules tables without reading
+storage, and `workers` publish them: the tables of one disk together, others each by itself.
 """
 
 from __future__ import annotations
@@ -11,64 +12,67 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 
-from headgate.catalog import lease_holders, lookup
+from headgate.catalog import lookup
 from headgate.catalog.component import Component, Shared
-from headgate.catalog.stores.port import CommitRow, Publication, TableRow, WriteUnit
+from headgate.catalog.publisher_process import PublisherProcess
+from headgate.catalog.stores.port import TableRow, WriteUnit
+from headgate.catalog.tails import Outcome, Tails
 from headgate.catalog.workers import Workers
 from headgate.errors import (
     HeadgateError,
     InvalidArgumentError,
-    InvariantError,
     LogDivergedError,
     NotFoundError,
     NotPublishedError,
-    PermissionDeniedError,
-    RefusedError,
     UnavailableError,
 )
-from headgate.failpoints import fail_point
 from headgate.protocol import paths
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.log.known_files import FileKind, KnownFile
-from headgate.protocol.paths import STAGED, PublishedCommit, parse_staged_name
+from headgate.protocol.paths import PublishedCommit
 from headgate.protocol.table_states import TableStatus
-from headgate.table.log_files import DeltaLog, UnfinishedError
-from headgate.table.ratified_content import find_content, is_ratified
+from headgate.storage.local import LocalStore
+from headgate.table.log_files import UnfinishedError
+from headgate.table.publish_round import Published, TailPart, altered, publish_round
+from headgate.table.ratified_content import is_ratified
 
 _log = logging.getLogger(__name__)
-_STALLED_S = 2.0  # without progress, until a lease of another publisher is ignored
 _GRACE = 1.0  # seconds for a put that has begun
 _UNFINISHED = 1.0  # seconds until an incomplete file counts as damaged
 _LOOK_AGAIN = 0.05  # seconds between checks while another thread publishes
 _NAP = 0.01  # seconds, while all scheduled tables rest
-_REST = 4.0  # times the duration of a turn
+_REST = 4.0  # times the duration of a round
 _LONGEST_REST = 1.0  # seconds
-_SHARE = 4  # between two turns at most this fraction of `unpublished_soft` is gathered
+_SHARE = 4  # between two rounds at most this fraction of `unpublished_soft` is gathered
+_ROUND_TABLES = 256
 
 
 class Publisher(Component):
     """Copies ratified commits into the log, on demand and in the background."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: Shared, *, in_process: bool = False) -> None:
         super().__init__(shared)
+        self._tails = Tails(shared)
+        self._child = PublisherProcess(shared.clock) if in_process else None
         self._wakeups = threading.Condition()
         self._woken: set[TableId] = set()
         self._touched: set[TableId] = set()
+        self._due: dict[str, dict[TableId, None]] = {}  # by lane
+        self._lanes: dict[TableId, str] = {}  # of tables on local disks; others have their own
         # Why publishing fails, and the version that it has not got past since.
         self._failing: dict[TableId, tuple[str, Version]] = {}
-        # Since when another holder has a lease without progress, and the published version then.
-        self._refused: dict[str, tuple[float, Version]] = {}
-        self._rests_until: dict[TableId, float] = {}
-        self._stood_at: dict[TableId, Version] = {}  # published after the last turn
+        # Since when the next file is incomplete, and the published version then.
+        self._unfinished: dict[TableId, tuple[float, Version]] = {}
+        self._rests_until: dict[str, float] = {}  # by lane
+        self._stood_at: dict[TableId, Version] = {}  # published after the last round
         self._at_table: dict[TableId, threading.RLock] = {}
         self._is_stopping = False
         self._deadline: float | None = None  # of publishing in the background
-        self._process = os.getpid()
-        self._workers = Workers(self._try)
+        self._pid = os.getpid()
+        self._workers = Workers(self._work)
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -93,18 +97,20 @@ class Publisher(Component):
         seconds = self._settings.publish_on_close_ms / 1000
         deadline = self._clock.monotonic() + seconds
         thread, self._thread = self._thread, None
-        if thread is None or os.getpid() != self._process:  # threads do not cross a fork
+        if thread is None or os.getpid() != self._pid:  # threads do not cross a fork
             return
         with self._wakeups:
             self._is_stopping = True
             self._deadline = deadline
-            touched = set(self._touched)
+            self._due.clear()
             self._wakeups.notify()
         # Do not wait for storage that hangs: the next publisher finds what it still puts.
         thread.join(seconds + _GRACE)
         left = deadline + _GRACE - self._clock.monotonic()
-        if not self._workers.close(touched, left):
+        if not self._workers.close(self._enter(self._touched), left):
             _log.warning("storage does not answer: closing without waiting for it")
+        if self._child is not None:
+            self._child.close()
 
     def failure(self, table_id: TableId) -> str | None:
         """Return why the last attempt to publish this table failed; None if it did not."""
@@ -112,16 +118,11 @@ class Publisher(Component):
         return None if found is None else found[0]
 
     def publish(
-        self,
-        table_id: TableId,
-        upto: Version | None = None,
-        deadline: float | None = None,
-        *,
-        wait: bool = True,
+        self, table_id: TableId, upto: Version | None = None, deadline: float | None = None
     ) -> Version:
         """Publish in order up to a version, by default the latest. Spec: CM-23, CM-24.
 
-        While another publisher works on the table, wait for it, or leave it to that one.
+        Waits for another publisher that works on the table.
         """
         row = self._row(table_id)
         # Later commits are published by another call: this one must end on a busy table.
@@ -131,73 +132,43 @@ class Publisher(Component):
                 f"Table {table_id} has no version {target}.", remedy=f"Its latest is {row.head}."
             )
         while True:
-            limit = deadline if wait else self._deadline
-            is_late = limit is not None and self._clock.monotonic() > limit
+            is_late = deadline is not None and self._clock.monotonic() > deadline
             if row.published >= target or is_late:
                 return row.published
             if row.diverged is not None:
                 raise LogDivergedError(row.diverged)
-            with self._alone(table_id, wait=wait) as is_alone:
-                if is_alone:
-                    if wait:  # another may have published it meanwhile
-                        row = self._row(table_id)
-                        if row.published >= target or row.diverged is not None:
-                            continue
-                    held = self._take(row)
-                    if held is not None:
-                        row = self._publish_some(held, target)
-                        continue
-                    if wait:
-                        self._clock.sleep(0.005)
-            if not wait:
-                return row.published
-            row = self._row(table_id)
+            with self._alone((table_id,), wait=True) as own:
+                if not own:
+                    row = self._row(table_id)
+                    continue
+                try:
+                    outcomes, _ = self._round({table_id: target}, deadline)
+                except TimeoutError:
+                    continue
+            outcome = outcomes[table_id]
+            if isinstance(outcome, UnfinishedError):
+                self._clock.sleep(_LOOK_AGAIN)
+            elif isinstance(outcome, Exception):
+                raise outcome
+            else:
+                if outcome.published == row.published:  # another publisher has the lease
+                    self._clock.sleep(0.005)
+                row = outcome
 
     @contextmanager
     def exclusive(self, table_id: TableId) -> Iterator[TableRow]:
         """Lock a table against publishing and yield its row; wait for a publisher at work."""
-        lease = lease_of(table_id)
         while True:
-            with self._alone(table_id, wait=True) as is_alone:
-                held = self._take(self._row(table_id)) if is_alone else None
-                if held is not None:
+            with self._alone((table_id,), wait=True) as own:
+                self._row(table_id)  # raises if it is gone
+                held, _ = self._tails.take(own) if own else ({}, {})
+                if held:
                     try:
-                        yield held
+                        yield held[table_id]
                     finally:
-                        self._ratifier.submit(
-                            lease, lambda unit: unit.release_lease(lease, self._holder)
-                        ).result()
+                        self._tails.release(held).result()
                     return
             self._clock.sleep(0.005)
-
-    @contextmanager
-    def _alone(self, table_id: TableId, *, wait: bool) -> Iterator[bool]:
-        """Let one thread of this process publish a table; the others wait for it here.
-
-        Many writers may be throttled at once, and acquiring the lease is a write to the store.
-        """
-        lock = self._at_table.setdefault(table_id, threading.RLock())
-        is_alone = lock.acquire(timeout=_LOOK_AGAIN) if wait else lock.acquire(blocking=False)
-        try:
-            yield is_alone
-        finally:
-            if is_alone:
-                lock.release()
-
-    def _publish_some(self, row: TableRow, target: Version) -> TableRow:
-        """Publish a batch under a lease, and release it; return the table afterwards.
-
-        `row` was read under the lease: another publisher may have published the batch before.
-        """
-        lease = lease_of(row.id)
-        try:
-            _refuse_if_purged(row)
-            is_due = row.published < target and row.diverged is None
-            last = self._put_batch(row, target) if is_due else row.published
-        except BaseException:
-            self._ratifier.submit(lease, lambda unit: unit.release_lease(lease, self._holder))
-            raise
-        return self._record(row, Version(row.published + 1), last, lease)
 
     def confirm(self, table_id: TableId, upto: Version) -> Version:
         row = self._row(table_id)
@@ -211,11 +182,13 @@ class Publisher(Component):
             if content is None:
                 raise NotPublishedError(table_id, commit.version)
             if not is_ratified(content, commit):
-                self._refuse_altered(row, commit)
+                error = altered(table_id, commit.version)
+                self._tails.record([self._stopped(row, error.message)], release=False)
+                raise error
         if claimed:
             # Their writer may not have synced them.
             log.store.sync([PublishedCommit(commit.version).path for commit in claimed])
-            self._record(row, claimed[0].version, upto)
+            self._tails.record([Outcome(row, upto)], release=False)
         return max(row.published, upto)
 
     def confirm_later(self, table_id: TableId, upto: Version) -> None:
@@ -256,116 +229,89 @@ class Publisher(Component):
 
         self._change(table_id, add)
 
-    def _put_batch(self, row: TableRow, target: Version) -> Version:
-        """Write a batch of unpublished commits to the log, durably; return the last version."""
-        first = Version(row.published + 1)
-        last = Version(min(target, row.published + self._settings.publish_batch))
-        log = self._log_of(row.location)
-        with self._store.read_latest() as unit:
-            commits = unit.commits(row.key, first, last, content=True)
-        items = [(commit.version, self._content(row, log, commit)) for commit in commits]
-        fail_point("publisher.before_put")
-        unfinished_until = self._clock.monotonic() + _UNFINISHED
-        while True:
-            try:
-                log.publish_many(items)
-                break
-            except LogDivergedError as error:
-                is_late = self._clock.monotonic() > unfinished_until
-                if is_late or not isinstance(error, UnfinishedError):
-                    self._diverge(row, error.message)
-                    raise
-            self._clock.sleep(_LOOK_AGAIN)
-        fail_point("publisher.after_put")
-        return last
+    # Rounds
 
-    def _content(self, row: TableRow, log: DeltaLog, commit: CommitRow) -> bytes:
-        if commit.content is not None and commit.file_name is not None:
-            _restore(row, log, commit.file_name, commit.content)
-        found = find_content(log, commit)
-        if found.content is not None:
-            if found.altered:
-                _log.error(
-                    "table %s: %s was altered after it was ratified as version %d; "
-                    "what is published is right",
-                    row.id,
-                    commit.file_name,
-                    commit.version,
-                )
-            return found.content
-        if found.altered:
-            self._refuse_altered(row, commit)
-        raise InvariantError(
-            f"Version {commit.version} of table {row.id} is ratified, and its content "
-            f"({commit.file_name}) is gone."
-        )
+    @contextmanager
+    def _alone(self, table_ids: Iterable[TableId], *, wait: bool) -> Iterator[Sequence[TableId]]:
+        """Let one thread of this process publish a table; others wait for it here, for a moment.
 
-    def _refuse_altered(self, row: TableRow, commit: CommitRow) -> None:
-        path = PublishedCommit(commit.version).path
-        message = (
-            f"Version {commit.version} of table {row.id}: the bytes found for {path} "
-            "are not those that were ratified."
-        )
-        self._diverge(row, message)
-        raise LogDivergedError(message)
+        Yields the tables that are free. Many writers may be throttled at once, and acquiring the
+        lease is a write to the store.
+        """
+        own: list[TableId] = []
+        try:
+            for table_id in table_ids:
+                lock = self._at_table.setdefault(table_id, threading.RLock())
+                if lock.acquire(wait, _LOOK_AGAIN if wait else -1):
+                    own.append(table_id)
+            yield own
+        finally:
+            for table_id in own:
+                self._at_table[table_id].release()
 
-    def _record(
-        self, row: TableRow, first: Version, last: Version, lease: str | None = None
-    ) -> TableRow:
-        fail_point("publisher.before_record")
-        if first <= last:
-            publication = Publication(row.key, first, last, self._clock.now_ms())
-            self._ratifier.record(row.id, publication).result()
-        if lease is not None:
-            self._ratifier.submit(
-                lease, lambda unit: unit.release_lease(lease, self._holder)
-            ).result()
-        fail_point("publisher.after_record")
-        return row._replace(published=max(row.published, last))
+    def _round(
+        self, upto: Mapping[TableId, Version | None], deadline: float | None = None
+    ) -> tuple[dict[TableId, TableRow | Exception], Sequence[TableId]]:
+        """Publish some commits of tables under leases, each up to a version or its latest.
 
-    def _diverge(self, row: TableRow, message: str) -> None:
+        Returns each table afterwards or its error, and the tables of which a part was left out.
+        Raises `TimeoutError` if storage hangs.
+        """
+        held, others = self._tails.take(upto)
+        outcomes, due = _sorted_out(upto, held, others)
+        if not due:
+            self._tails.release(held)
+            return outcomes, ()
+        try:
+            parts, cut = self._tails.parts(due, upto)
+            results = self._put(parts, deadline)
+        except TimeoutError:  # the leases expire, should it never end
+            raise
+        except BaseException:
+            self._tails.release(held)
+            raise
+        ended = {table_id: Outcome(row, row.published) for table_id, row in held.items()}
+        for part, result in zip(parts, results, strict=True):
+            row, error = held[part.table_id], result.error
+            if result.device is not None:
+                self._lanes[row.id] = f"disk {result.device}"
+            if isinstance(error, UnfinishedError) and self._is_too_late(row):
+                error = LogDivergedError(error.message)
+            if error is None:
+                ended[row.id] = Outcome(row, part.commits[-1].version)
+                self._unfinished.pop(row.id, None)
+                continue
+            if isinstance(error, LogDivergedError) and not isinstance(error, UnfinishedError):
+                ended[row.id] = self._stopped(row, error.message)
+            outcomes[row.id] = error
+        return self._tails.record([*ended.values()], release=True) | outcomes, cut
+
+    def _put(self, parts: Sequence[TailPart], deadline: float | None) -> Sequence[Published]:
+        """Do the storage part of a round, in the publisher process if there is one."""
+        stores = [self._store_for(part.location) for part in parts]
+        if self._child is None or not all(isinstance(store, LocalStore) for store in stores):
+            return publish_round(parts, self._store_for)
+        left = None if deadline is None else max(deadline - self._clock.monotonic(), 0.0)
+        return self._child.publish_round(parts, left)
+
+    def _is_too_late(self, row: TableRow) -> bool:
+        """Return True if the next file of a table has been incomplete for too long."""
+        now = self._clock.monotonic()
+        since, published = self._unfinished.setdefault(row.id, (now, row.published))
+        if published != row.published:
+            self._unfinished[row.id] = since, _ = now, row.published
+        return now - since > _UNFINISHED
+
+    def _stopped(self, row: TableRow, message: str) -> Outcome:
         """Stop publishing a table; readers still get the catalog's commits. Spec: PB-02."""
         _log.error("publishing of table %s stopped: %s", row.id, message)
-        self._ratifier.submit(row.id, lambda unit: unit.set_diverged(row.key, message)).result()
-
-    def _take(self, row: TableRow) -> TableRow | None:
-        """Acquire a table's lease, or ignore one without progress; return the table as of then.
-
-        Its holder may have died, and may have had a clock that was ahead.
-        """
-        lease, published = lease_of(row.id), row.published
-        now_ms = self._clock.now_ms()
-        until_ms = now_ms + self._settings.lease_ms
-
-        def take(unit: WriteUnit, over: str | None = None) -> tuple[bool, TableRow]:
-            if over is not None:
-                unit.release_lease(lease, over)
-            is_taken = unit.acquire_lease(lease, self._holder, now_ms, until_ms)
-            return is_taken, lookup.known(unit, row.id)
-
-        is_taken, held = self._ratifier.submit(lease, take).result()
-        if not is_taken and (gone := self._gone_holder(lease)) is not None:
-            is_taken, held = self._ratifier.submit(lease, partial(take, over=gone)).result()
-        if is_taken:
-            self._refused.pop(lease, None)
-            return held
-        now = self._clock.monotonic()
-        since, stood_at = self._refused.setdefault(lease, (now, published))
-        if stood_at != published:
-            self._refused[lease] = (now, published)
-            return None
-        return held if now - since > _STALLED_S else None
-
-    def _gone_holder(self, lease: str) -> str | None:
-        """Return the holder of a lease if its process has ended."""
-        with self._store.read_latest() as unit:
-            holder = unit.lease_holder(lease)
-        return holder if holder is not None and lease_holders.is_gone(holder) else None
+        return Outcome(row, row.published, message)
 
     def _row(self, table_id: TableId) -> TableRow:
         with self._store.read_latest() as unit:
             row = lookup.known(unit, table_id)
-        _refuse_if_purged(row)
+        if row.state is TableStatus.PURGED:
+            raise _purged(table_id)
         return row
 
     def _published(self, table_id: TableId) -> Version:
@@ -374,6 +320,8 @@ class Publisher(Component):
             return self._row(table_id).published
         except HeadgateError:
             return Version(-1)
+
+    # In the background
 
     def _run(self) -> None:
         every = self._settings.publish_every_ms / 1000
@@ -389,14 +337,14 @@ class Publisher(Component):
                 self._clock.sleep(self._settings.publish_linger_ms / 1000)
             try:
                 ready = self._rested()
-                self._workers.give(ready)
+                self._workers.give(self._enter(ready))
                 if woken and not ready:
                     self._clock.sleep(_NAP)
                 # Also if tables are woken all the time: others may have unpublished commits.
                 if not woken or self._clock.monotonic() >= looked + every:
                     looked = self._clock.monotonic()
-                    at_work = self._workers.look()
-                    self._workers.give(self._left_behind() - at_work)
+                    self._workers.look()
+                    self._workers.give(self._enter(self._left_behind()))
             except HeadgateError as error:
                 _log.warning("looking for unpublished commits failed: %s", error)
             except Exception:  # the thread must survive
@@ -405,57 +353,131 @@ class Publisher(Component):
     def _rested(self) -> list[TableId]:
         """Take the scheduled tables whose pause is over.
 
-        A turn is expensive, each commit in it is cheap: the longer turns take, the longer the pause
-        after them, but never so long that writers have to wait.
+        A round is expensive, each commit in it is cheap: the longer rounds take, the longer the
+        pause after them, but never so long that writers have to wait.
         """
         now = self._clock.monotonic()
         with self._wakeups:
-            ready = [id for id in self._woken if self._rests_until.get(id, 0.0) <= now]
+            ready = [
+                table_id
+                for table_id in self._woken
+                if self._rests_until.get(self._lane(table_id), 0.0) <= now
+            ]
             self._woken.difference_update(ready)
         for table_id in ready:
-            self._rests_until.pop(table_id, None)
+            self._rests_until.pop(self._lane(table_id), None)
         return ready
 
     def _left_behind(self) -> set[TableId]:
         """Return the tables with unpublished commits that are not scheduled yet."""
-        with self._store.read() as unit:
-            found = {row.id for row in unit.unpublished_tables() if row.diverged is None}
+        found = self._tails.unpublished()
         with self._wakeups:
             return found - self._woken
 
-    def _try(self, table_id: TableId) -> None:
+    def _lane(self, table_id: TableId) -> str:
+        """Return with which tables one is published: those of its disk, or none if unknown."""
+        return self._lanes.get(table_id, table_id)
+
+    def _enter(self, table_ids: Iterable[TableId]) -> set[str]:
+        """Add tables to the next rounds of their lanes; return the lanes."""
+        lanes: set[str] = set()
+        with self._wakeups:
+            for table_id in table_ids:
+                lanes.add(lane := self._lane(table_id))
+                self._due.setdefault(lane, {})[table_id] = None
+        return lanes
+
+    def _work(self, lane: str) -> None:
+        """Publish in rounds until no table of a lane is due."""
+        while True:
+            with self._wakeups:
+                due = self._due.pop(lane, {})
+                some = [*due][:_ROUND_TABLES]
+                if rest := [*due][_ROUND_TABLES:]:
+                    self._due[lane] = dict.fromkeys(rest)
+            if not some:
+                return
+            # The disk of a table is known after its first round, which it has by itself.
+            self._workers.give(self._enter(self._try(*some)) - {lane})
+
+    def _try(self, *table_ids: TableId) -> Sequence[TableId]:
+        """Publish a round; return the tables of which a part was left out."""
         began = self._clock.monotonic()
         if self._deadline is not None and began >= self._deadline:
-            return
-        published: Version | None = None
+            return ()
+        own: Sequence[TableId] = table_ids
+        cut: Sequence[TableId] = ()
+        outcomes: Mapping[TableId, TableRow | Exception]
         try:
-            published = self.publish(table_id, wait=False)
-            # Without progress, another publisher may have had the lease.
-            if table_id in self._failing and published > self._failing[table_id][1]:
-                del self._failing[table_id]
-        except (LogDivergedError, NotFoundError):
-            self._failing.pop(table_id, None)  # logged before, or dropped meanwhile
-        except HeadgateError as error:
-            if table_id not in self._failing or not isinstance(error, UnavailableError):
-                _log.warning("publishing table %s failed: %s", table_id, error)
-            self._failing[table_id] = error.message, self._published(table_id)
-        except Exception as error:  # the thread must survive
-            _log.exception("publishing table %s failed", table_id)
-            self._failing[table_id] = repr(error), self._published(table_id)
+            with self._alone(table_ids, wait=False) as own:
+                outcomes, cut = self._round(dict.fromkeys(own)) if own else ({}, ())
+        except Exception as error:
+            outcomes = dict.fromkeys(own, error)
         ended = self._clock.monotonic()
-        waiting = max(1, len(self._woken))  # tables share the machine
+        with self._wakeups:  # lanes share the machine
+            waiting = max(1, len({self._lane(table_id) for table_id in self._woken}))
         rest = min(_REST * (ended - began) * waiting, _LONGEST_REST)
-        if published is not None:
-            gathered = published - self._stood_at.get(table_id, published)
-            allowed = self._settings.unpublished_soft / _SHARE
-            rest *= min(1.0, allowed / max(gathered, 1))
-            self._stood_at[table_id] = published
-        self._rests_until[table_id] = ended + rest
+        gathered = 0
+        for table_id, outcome in outcomes.items():
+            if isinstance(outcome, Exception):
+                self._note_failure(table_id, outcome)
+                continue
+            # Without progress, another publisher may have had the lease.
+            if table_id in self._failing and outcome.published > self._failing[table_id][1]:
+                del self._failing[table_id]
+            stood_at = self._stood_at.get(table_id, outcome.published)
+            gathered = max(gathered, outcome.published - stood_at)
+            self._stood_at[table_id] = outcome.published
+        rest *= min(1.0, self._settings.unpublished_soft / _SHARE / max(gathered, 1))
+        if unfinished := [key for key, one in outcomes.items() if isinstance(one, UnfinishedError)]:
+            rest = max(rest, _LOOK_AGAIN)
+        self._rests_until[self._lane(table_ids[0])] = ended + rest
+        for table_id in unfinished:
+            self.wake(table_id)
+        return cut
+
+    def _note_failure(self, table_id: TableId, error: Exception) -> None:
+        match error:
+            case UnfinishedError():
+                return
+            case LogDivergedError() | NotFoundError():  # logged before, or dropped meanwhile
+                self._failing.pop(table_id, None)
+                return
+            case HeadgateError():
+                reason = error.message
+                if table_id not in self._failing or not isinstance(error, UnavailableError):
+                    _log.warning("publishing table %s failed: %s", table_id, error)
+            case _:
+                reason = repr(error)
+                _log.error("publishing table %s failed", table_id, exc_info=error)
+        self._failing[table_id] = reason, self._published(table_id)
 
 
-def lease_of(table_id: TableId) -> str:
-    """Return the name of the lease for publishing a table."""
-    return f"publish:{table_id}"
+def _sorted_out(
+    upto: Mapping[TableId, Version | None],
+    held: Mapping[TableId, TableRow],
+    others: Mapping[TableId, TableRow],
+) -> tuple[dict[TableId, TableRow | Exception], list[TableRow]]:
+    """Return the tables with nothing to publish here, or why they cannot be; and the rest."""
+    outcomes: dict[TableId, TableRow | Exception] = {**others}
+    due: list[TableRow] = []
+    for table_id, version in upto.items():
+        row = held.get(table_id)
+        if row is None:
+            outcomes.setdefault(table_id, NotFoundError(f"There is no table {table_id}."))
+        elif row.state is TableStatus.PURGED:
+            outcomes[table_id] = _purged(table_id)
+        elif row.published >= (row.head if version is None else version):
+            outcomes[table_id] = row
+        elif row.diverged is not None:
+            outcomes[table_id] = LogDivergedError(row.diverged)
+        else:
+            due.append(row)
+    return outcomes, due
+
+
+def _purged(table_id: TableId) -> NotFoundError:
+    return NotFoundError(f"Table {table_id} is purged.")
 
 
 def _is_named_rightly(file: KnownFile, path: str) -> bool:
@@ -471,27 +493,3 @@ def _is_named_rightly(file: KnownFile, path: str) -> bool:
             return file.kind is FileKind.CHECKSUM and version == file.last
         case _:
             return False
-
-
-def _refuse_if_purged(row: TableRow) -> None:
-    if row.state is TableStatus.PURGED:
-        raise NotFoundError(f"Table {row.id} is purged.")
-
-
-def _restore(row: TableRow, log: DeltaLog, file_name: str, content: bytes) -> None:
-    """Check that a staged file has the ratified content, and restore it if not. Spec: CM-46.
-
-    Engines read it by its name. A power loss may have deleted it, since its writer need not have
-    synced it, or others may have replaced it. If it cannot be restored, the commit is published
-    all the same.
-    """
-    with suppress(NotFoundError, InvalidArgumentError, PermissionDeniedError):
-        if log.read(f"{STAGED}/{file_name}") == content:
-            return
-    _log.error("table %s: %s was lost or altered after it was ratified", row.id, file_name)
-    staged = parse_staged_name(file_name)
-    assert staged is not None  # else it would not have been ratified
-    try:
-        log.put_back(staged, content)
-    except RefusedError as error:
-        _log.error("table %s: %s cannot be restored: %s", row.id, file_name, error)

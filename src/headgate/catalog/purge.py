@@ -9,8 +9,8 @@ from headgate.catalog import lookup
 from headgate.catalog.allowed_locations import TABLES
 from headgate.catalog.component import Component
 from headgate.catalog.idempotency import RequestKey, refuse_if_answered, refuse_unless_usable
-from headgate.catalog.publisher import lease_of
 from headgate.catalog.stores.port import TableRow, WriteUnit
+from headgate.catalog.tails import lease_of
 from headgate.errors import HeadgateError, RefusedError
 from headgate.failpoints import fail_point
 from headgate.protocol.actions import TableId, Version

@@ -16,11 +16,11 @@ import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 from headgate.api.messages import Ratified
 from headgate.catalog.decider import POSTPONED, Decided, Decider, Draft, keys_of, with_winners
@@ -86,17 +86,14 @@ class _Proposal:
 
 @dataclass(slots=True, eq=False)
 class _Record:
-    """Versions that are in a table's log now."""
+    """Versions of tables that are in their logs now."""
 
-    table_id: TableId
-    publication: Publication
+    publications: Mapping[TableId, Publication]
     waiter: Waiter[Any]
     result: None = None
     error: BaseException | None = None
 
-    @property
-    def name(self) -> str:
-        return self.table_id
+    name: ClassVar = "publishing"
 
 
 _Decision: TypeAlias = _Proposal | _Record
@@ -145,15 +142,15 @@ class Ratifier:
     ) -> None:
         """Queue a proposal to be decided: every proposal enters the catalog here.
 
-        The waiter need not be a future, which costs as much as deciding. `afterwards` is called once
-        after a batch with such proposals.
+        The waiter need not be a future, which costs as much as deciding. `afterwards` is called
+        once after a batch with such proposals.
         """
         self._put(_Proposal(proposal, gathered, waiter, afterwards))
 
-    def record(self, table_id: TableId, publication: Publication) -> Future[None]:
-        """Queue the record of versions that are in a table's log now."""
+    def record(self, publications: Mapping[TableId, Publication]) -> Future[None]:
+        """Queue the record of versions of tables that are in their logs now."""
         done = Future[None]()
-        self._put(_Record(table_id, publication, done))
+        self._put(_Record(publications, done))
         return done
 
     def _put(self, work: _Work) -> None:
@@ -335,7 +332,8 @@ class Ratifier:
         for work in decisions:
             work.result = work.error = None
             if isinstance(work, _Record):
-                draft.publish(work.table_id, work.publication)
+                for table_id, publication in work.publications.items():
+                    draft.publish(table_id, publication)
                 continue
             try:
                 decided = self._decider.decide(draft, work.proposal, work.gathered)

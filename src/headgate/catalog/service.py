@@ -61,6 +61,7 @@ class Catalog(Component):
         ids: Ids,
         settings: Settings | None = None,
         publisher: bool = True,
+        publisher_process: bool = False,
         housekeeping: bool = False,
         proposers: int | None = None,
         any_location: bool = False,
@@ -69,7 +70,8 @@ class Catalog(Component):
         """Open a catalog, and start its threads.
 
         With `any_location` clients may choose any location for tables, without it only those under
-        the root and under registered locations.
+        the root and under registered locations. With `publisher_process` publishing to local disks
+        is done by a process of its own.
 
         `proposers` is the number of threads that propose, if it is bounded: then no table gets more
         than half of them, and no more than an eighth waits for its publisher. `on_stopped` is
@@ -82,7 +84,7 @@ class Catalog(Component):
         holder = name_of_this_process(ids.random())
         shared = Shared(store, ratifier, root, store_for, clock, ids, settings, holder)
         super().__init__(shared)
-        self._publisher = Publisher(shared)
+        self._publisher = Publisher(shared, in_process=publisher_process)
         self._feed = feed = EventFeed(shared)
         self._listeners = listeners = ListenerService(shared, feed)
         purger = Purger(shared)

@@ -1,6 +1,6 @@
-"""A small thread pool for work on many tables; each table is worked on by one thread at a time.
+"""A small thread pool for work in lanes; each lane is worked on by one thread at a time.
 
-A table whose storage hangs keeps its thread, which then no longer counts towards the pool's size:
+A lane whose storage hangs keeps its thread, which then no longer counts towards the pool's size:
 another thread may take its place, up to a bound. Threads end when there is nothing to do.
 """
 
@@ -10,41 +10,39 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from headgate.protocol.actions import TableId
-
-FEW: Final = 4  # tables worked on side by side
-MOST: Final = 64  # threads, those that hang included; beyond it tables wait for one of them
+FEW: Final = 4  # lanes worked on side by side
+MOST: Final = 64  # threads, those that hang included; beyond it lanes wait for one of them
 _LOOKS_AT_CLOSING: Final = 4
 
 
 class Workers:
-    """Runs `work` for tables, at most once at a time for each."""
+    """Runs `work` for lanes, at most once at a time for each."""
 
-    def __init__(self, work: Callable[[TableId], None]) -> None:
+    def __init__(self, work: Callable[[str], None]) -> None:
         self._work = work
         self._changes = threading.Condition()
-        self._due: dict[TableId, None] = {}  # in the order in which they came
-        self._at_work: dict[TableId, int] = {}  # how many looks each turn has lasted
+        self._due: dict[str, None] = {}  # in the order in which they came
+        self._at_work: dict[str, int] = {}  # how many looks each turn has lasted
         self._threads: set[threading.Thread] = set()
         self._is_closing = False
 
-    def give(self, table_ids: Iterable[TableId]) -> None:
-        """Queue tables; one that is being worked on is worked on again afterwards."""
+    def give(self, lanes: Iterable[str]) -> None:
+        """Queue lanes; one that is being worked on is worked on again afterwards."""
         with self._changes:
             if not self._is_closing:
-                self._due.update(dict.fromkeys(table_ids))
+                self._due.update(dict.fromkeys(lanes))
                 self._start()
 
-    def look(self) -> frozenset[TableId]:
-        """Detect tables that hang since the previous look; return all that are worked on."""
+    def look(self) -> frozenset[str]:
+        """Detect lanes that hang since the previous look; return all that are worked on."""
         with self._changes:
-            for table_id in self._at_work:
-                self._at_work[table_id] += 1
+            for lane in self._at_work:
+                self._at_work[lane] += 1
             self._start()
             return frozenset(self._at_work)
 
-    def close(self, last: Iterable[TableId], seconds: float) -> bool:
-        """Work on these tables a last time, then stop; return True if all ended in time."""
+    def close(self, last: Iterable[str], seconds: float) -> bool:
+        """Work on these lanes a last time, then stop; return True if all ended in time."""
         with self._changes:
             self._is_closing = True
             self._due = dict.fromkeys(last)
@@ -62,11 +60,11 @@ class Workers:
         return not self._threads
 
     def _start(self) -> None:
-        """Start as many threads as there are queued tables, up to the bound."""
+        """Start as many threads as there are queued lanes, up to the bound."""
         hanging = sum(looks > 1 for looks in self._at_work.values())
         room = min(FEW + hanging, MOST)
-        waiting = sum(table_id not in self._at_work for table_id in self._due)
-        # Those that have no table yet are about to take one.
+        waiting = sum(lane not in self._at_work for lane in self._due)
+        # Those that have no lane yet are about to take one.
         wanted = min(room, len(self._at_work) + waiting)
         while len(self._threads) < wanted:
             thread = threading.Thread(target=self._run, name="headgate-publishing", daemon=True)
@@ -75,24 +73,24 @@ class Workers:
 
     def _run(self) -> None:
         try:
-            while (table_id := self._take()) is not None:
+            while (lane := self._take()) is not None:
                 try:
-                    self._work(table_id)
+                    self._work(lane)
                 finally:
                     with self._changes:
-                        del self._at_work[table_id]
+                        del self._at_work[lane]
         finally:
             with self._changes:
                 self._end()
 
-    def _take(self) -> TableId | None:
+    def _take(self) -> str | None:
         with self._changes:
-            for table_id in self._due:
-                if table_id not in self._at_work:
-                    del self._due[table_id]
-                    self._at_work[table_id] = 0
-                    return table_id
-            self._end()  # under the same lock: a table queued later starts another thread
+            for lane in self._due:
+                if lane not in self._at_work:
+                    del self._due[lane]
+                    self._at_work[lane] = 0
+                    return lane
+            self._end()  # under the same lock: a lane queued later starts another thread
             return None
 
     def _end(self) -> None:

@@ -17,9 +17,26 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from headgate.errors import InvalidArgumentError, PermissionDeniedError, UnavailableError
-from headgate.storage import object_store
+from headgate.errors import (
+    HeadgateError,
+    InvalidArgumentError,
+    PermissionDeniedError,
+    UnavailableError,
+)
+from headgate.failpoints import fail_point
 from headgate.storage.disk import Disk, Stat
+from headgate.storage.object_store import (
+    RESERVED,
+    ObjectMeta,
+    PutUnknownError,
+    check_batch,
+    check_folder,
+    check_path,
+    check_range,
+    encode,
+    missing,
+    upto_false,
+)
 
 _ABSENT: Final = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -46,7 +63,7 @@ class LocalStore:
 
     def __init__(self, root: str | Path, disk: Disk = _DISK) -> None:
         root = os.path.abspath(root)  # noqa: PTH100 - links are followed later, not in the URL
-        self.url = f"file://{object_store.encode(root)}"
+        self.url = f"file://{encode(root)}"
         self._disk = disk
         # Links above the store are the administrator's. The store's own folder is checked by each
         # call: it may become a link at any time, and nothing is deleted through that.
@@ -68,49 +85,56 @@ class LocalStore:
             return self._read(fd, 0, size)
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        object_store.check_range(start, length)
+        check_range(start, length)
         with self._reading(path) as (fd, size):
             return self._read(fd, start, max(0, min(length, size - start)))
 
-    def head(self, path: str) -> object_store.ObjectMeta | None:
+    def head(self, path: str) -> ObjectMeta | None:
         with self._errors(path):
             found = self._stat(self._locate(path))
-        return object_store.ObjectMeta(path, found.size, found.modified_ms) if found else None
+        return ObjectMeta(path, found.size, found.modified_ms) if found else None
 
     def list(
         self, prefix: str, start_after: str | None = None, recursive: bool = False
-    ) -> Iterator[object_store.ObjectMeta]:
-        for path, full in self._walk(object_store.check_folder(prefix), recursive):
+    ) -> Iterator[ObjectMeta]:
+        for path, full in self._walk(check_folder(prefix), recursive):
             if _is_temporary(full) or (start_after is not None and path <= start_after):
                 continue
             with self._errors(path), suppress(InvalidArgumentError):  # a link to outside
                 if found := self._stat(full):
-                    yield object_store.ObjectMeta(path, found.size, found.modified_ms)
+                    yield ObjectMeta(path, found.size, found.modified_ms)
 
     def folders(self, prefix: str) -> Iterator[str]:
-        for path, _, is_folder in self._entries(object_store.check_folder(prefix)):
+        for path, _, is_folder in self._entries(check_folder(prefix)):
             if is_folder:
                 yield path
 
     def put_if_absent(self, path: str, content: bytes) -> bool:
-        return self._put_new([(object_store.check_path(path), content)])[0]
+        return self.put_many_if_absent([(path, content)])[0]
 
     def put_many_if_absent(self, items: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
-        object_store.check_batch(items)
-        return self._put_new(items) if items else []
+        [done] = put_together([(self, items)])
+        if isinstance(done, Exception):
+            raise done
+        return done
 
     def put(self, path: str, content: bytes) -> None:
         self._disk.refuse_if_failed()
         with self._errors(path, writing=True):
             target = self._locate(path)
-            folder = self._make_folder(_parent(target))
-            with self._temporaries(folder, [content]) as temporaries:
-                self._disk.replace(temporaries[0], target)
-                temporaries.popleft()
-            self._sync(folder)
+            batch = _Batch(self, [(path, content)])
+            try:
+                _write_synced([batch])
+                if batch.error is not None:
+                    raise batch.error
+                self._disk.replace(batch.temporaries[0], target)
+                batch.temporaries.popleft()
+            finally:
+                batch.remove_temporaries()
+            self._sync(_parent(target))
 
     def delete(self, path: str) -> None:
-        full = self._own(object_store.check_path(path))
+        full = self._own(check_path(path))
         with self._errors(path, writing=True):
             try:
                 self._disk.unlink(full)
@@ -151,21 +175,28 @@ class LocalStore:
                 self._settle(folder)
         self._sync(*folders)
 
+    def device(self) -> int | None:
+        """Return the device that the store is on; None if its folder does not exist."""
+        return self._disk.device(self._root or "/")
+
     def local_path(self, path: str) -> str | None:
         with self._errors(path):
             return self._follow(self._locate(path))
 
     def sweep(self, before_ms: int, prefix: str = "") -> int:
         swept = 0
-        for path, full in self._walk(object_store.check_folder(prefix), recursive=True):
-            with self._errors(path, writing=True), suppress(FileNotFoundError, NotADirectoryError):
+        for path, full in self._walk(check_folder(prefix), recursive=True):
+            with (
+                self._errors(path, writing=True),
+                suppress(FileNotFoundError, NotADirectoryError),
+            ):
                 if _is_temporary(full) and self._disk.stat(full).modified_ms < before_ms:
                     self._disk.unlink(self._own(path))
                     swept += 1
         return swept
 
     def remove_link(self, folder: str = "") -> bool:
-        full = self._own(object_store.check_folder(folder)).rstrip("/")
+        full = self._own(check_folder(folder)).rstrip("/")
         with self._errors(folder, writing=True):
             try:
                 if not self._disk.stat(full or "/").is_link:
@@ -204,7 +235,7 @@ class LocalStore:
     def _locate(self, path: str) -> str:
         """Return the absolute path of an object, with links among its folders followed."""
         at = self._real_root()
-        *folders, name = object_store.check_path(path).split("/")
+        *folders, name = check_path(path).split("/")
         for folder in folders:
             at = self._follow(f"{at}/{folder}")
         return f"{at}/{name}"
@@ -290,7 +321,7 @@ class LocalStore:
             try:
                 found = self._disk.stat_open(fd)
                 if not found.is_file:
-                    raise object_store.missing(self.url, path)
+                    raise missing(self.url, path)
                 yield fd, found.size
             finally:
                 self._disk.close(fd)
@@ -305,62 +336,6 @@ class LocalStore:
         return content
 
     # Writing
-
-    def _put_new(self, items: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
-        self._disk.refuse_if_failed()
-        with self._errors(items[0][0], writing=True):
-            # All are in one folder, which is checked once.
-            folder = self._make_folder(_parent(self._locate(items[0][0])))
-            targets = [f"{folder}/{path.rpartition('/')[2]}" for path, _ in items]
-            with self._temporaries(folder, [content for _, content in items]) as temporaries:
-                won = object_store.upto_false(
-                    self._move_first(temporaries, target) for target in targets
-                )
-            # The process that put an existing file may not have synced it yet.
-            self._sync(*(targets[place] for place, was_put in enumerate(won) if not was_put))
-            self._sync(folder)
-        return won
-
-    def _move_first(self, temporaries: deque[str], target: str) -> bool:
-        try:
-            self._disk.move(temporaries[0], target)
-        except FileExistsError:
-            with suppress(FileNotFoundError):
-                found = self._disk.stat(target)
-                if not (found.is_file or found.is_link):
-                    raise InvalidArgumentError(f"{target} exists and is not a file.") from None
-            return False
-        temporaries.popleft()
-        return True
-
-    @contextmanager
-    def _temporaries(self, folder: str, contents: Sequence[bytes]) -> Iterator[deque[str]]:
-        """Write and sync a temporary file for each content; delete those left at the end."""
-        own = f"{folder}/{object_store.RESERVED}{secrets.token_hex(8)}"
-        names = [f"{own}-{number}" for number in range(len(contents))]
-        left = deque(names)
-        try:
-            for first in range(0, len(names), _MAX_OPEN):
-                chunk = slice(first, first + _MAX_OPEN)
-                self._write_synced(names[chunk], contents[chunk])
-            yield left
-        finally:
-            for name in left:
-                with suppress(OSError):
-                    self._disk.unlink(name)
-
-    def _write_synced(self, names: Sequence[str], contents: Sequence[bytes]) -> None:
-        fds: list[int] = []
-        try:
-            for name, content in zip(names, contents, strict=True):
-                fds.append(self._create(name))
-                rest = memoryview(content)
-                while rest:
-                    rest = rest[self._disk.write(fds[-1], rest) :]
-            self._sync_open(fds, names[0])
-        finally:
-            for fd in fds:
-                self._disk.close(fd)
 
     def _create(self, name: str) -> int:
         try:
@@ -405,33 +380,19 @@ class LocalStore:
     # Syncing
 
     def _sync(self, *fulls: str) -> None:
-        """Sync what is visible to others already: an error leaves the outcome unknown."""
-        for first in range(0, len(fulls), _MAX_OPEN):
-            fds: list[int] = []
-            try:
-                for full in fulls[first : first + _MAX_OPEN]:
-                    with suppress(FileNotFoundError):  # removed meanwhile
-                        fds.append(self._open(full))
-                self._sync_open(fds, fulls[first])
-            except OSError as error:
-                raise self._unknown(fulls[first]) from error
-            finally:
-                for fd in fds:
-                    self._disk.close(fd)
-        if fulls and self._disk.failed is not None:  # only one thread gets the system's error
-            raise self._unknown(fulls[0])
+        _sync_visible([(self, full) for full in fulls])
 
     def _sync_open(self, fds: Sequence[int], full: str) -> None:
         try:
-            self._disk.sync(fds)
+            self._disk.sync_together(fds)
         except OSError as error:
             if error.errno not in _FULL:
                 which = full if len(fds) == 1 else f"one of {len(fds)} files with {full}"
                 self._disk.fail(f"{which} could not be synced: {error.strerror}")
             raise
 
-    def _unknown(self, full: str) -> object_store.PutUnknownError:
-        return object_store.PutUnknownError(
+    def _unknown(self, full: str) -> PutUnknownError:
+        return PutUnknownError(
             f"It is not known whether {full} would survive a power loss.",
             remedy="Check the disk, restart this process, then send the same again.",
         )
@@ -445,7 +406,7 @@ class LocalStore:
             what = f"{path} in {self.url}: {error.strerror}."
             match error.errno:
                 case code if code in _ABSENT and not writing:
-                    raise object_store.missing(self.url, path) from error
+                    raise missing(self.url, path) from error
                 case code if code in _FULL:
                     raise UnavailableError(
                         f"The disk is full; nothing was put at {what}", remedy="Free some space."
@@ -461,12 +422,164 @@ class LocalStore:
                     raise UnavailableError(f"The disk failed at {what}") from error
 
 
+def put_together(
+    batches: Sequence[tuple[LocalStore, Sequence[tuple[str, bytes]]]],
+) -> Sequence[Sequence[bool] | HeadgateError]:
+    """Put a batch into each of several stores as `put_many_if_absent` does, synced together.
+
+    Returns for each store what that call would return, or the error that it would raise. The
+    stores must be on the same `Disk`.
+    """
+    parts = [_Batch(store, items) for store, items in batches]
+    try:
+        _write_synced(parts)
+        fail_point("storage.after_sync")
+        for part in parts:
+            part.name_files()
+    finally:
+        for part in parts:
+            part.remove_temporaries()
+    fail_point("storage.before_sync_folders")
+    named = [part for part in parts if part.error is None and part.won]
+    try:
+        _sync_visible([(part.store, _parent(part.targets[0])) for part in named])
+    except PutUnknownError as error:
+        for part in named:
+            part.error = error
+    return [part.won if part.error is None else part.error for part in parts]
+
+
+class _Batch:
+    """New files of one store while they are put together with those of others."""
+
+    def __init__(self, store: LocalStore, items: Sequence[tuple[str, bytes]]) -> None:
+        self.store = store
+        self.items = items
+        self.targets: Sequence[str] = ()
+        self.temporaries: deque[str] = deque()  # those that have no other name yet
+        self.won: Sequence[bool] = ()
+        self.error: HeadgateError | None = None
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Keep the error of a step, after which no other one is done."""
+        try:
+            with self.store._errors(self.items[0][0] if self.items else "", writing=True):
+                yield
+        except HeadgateError as error:
+            self.error = error
+
+    def prepare(self) -> Iterator[tuple[str, bytes]]:
+        """Create the folder; return the name and the content of each temporary file."""
+        self.store._disk.refuse_if_failed()
+        check_batch(self.items)
+        if not self.items:
+            return iter(())
+        # All are in one folder, which is checked once.
+        folder = self.store._make_folder(_parent(self.store._locate(self.items[0][0])))
+        self.targets = [f"{folder}/{path.rpartition('/')[2]}" for path, _ in self.items]
+        own = f"{folder}/{RESERVED}{secrets.token_hex(8)}"
+        return ((f"{own}-{number}", content) for number, (_, content) in enumerate(self.items))
+
+    def name_files(self) -> None:
+        """Name the files in order, up to a name that exists."""
+        if self.error is not None:
+            return
+        with self.step():
+            self.won = upto_false(self._name(target) for target in self.targets)
+            # The process that put an existing file may not have synced it yet.
+            self.store._sync(*self.targets[self.won.count(True) : len(self.won)])
+
+    def _name(self, target: str) -> bool:
+        try:
+            self.store._disk.move(self.temporaries[0], target)
+        except FileExistsError:
+            with suppress(FileNotFoundError):
+                found = self.store._disk.stat(target)
+                if not (found.is_file or found.is_link):
+                    raise InvalidArgumentError(f"{target} exists and is not a file.") from None
+            return False
+        self.temporaries.popleft()
+        fail_point("storage.after_name")
+        return True
+
+    def remove_temporaries(self) -> None:
+        for name in self.temporaries:
+            with suppress(OSError):
+                self.store._disk.unlink(name)
+
+
+def _write_synced(batches: Sequence[_Batch]) -> None:
+    """Write and sync the temporary files of all batches, a limited number at a time."""
+    store = batches[0].store
+    opened: list[int] = []
+    name = ""
+    failure: OSError | None = None
+
+    def sync() -> None:
+        nonlocal failure
+        try:
+            store._sync_open(opened, name)
+        except OSError as error:
+            failure = error
+        finally:
+            close()
+
+    def close() -> None:
+        while opened:
+            store._disk.close(opened.pop())
+
+    try:
+        for batch in batches:
+            with batch.step():
+                for name, content in batch.prepare():
+                    opened.append(batch.store._create(name))
+                    batch.temporaries.append(name)
+                    rest = memoryview(content)
+                    while rest:
+                        rest = rest[store._disk.write(opened[-1], rest) :]
+                    if len(opened) == _MAX_OPEN:
+                        sync()
+                    if failure is not None:
+                        break
+            if failure is not None:
+                break
+        fail_point("storage.before_sync")
+        if opened:
+            sync()
+    finally:
+        close()
+    if failure is not None:  # which file it was is not known
+        for batch in batches:
+            with batch.step():
+                raise failure
+
+
+def _sync_visible(files: Sequence[tuple[LocalStore, str]]) -> None:
+    """Sync what is visible to others already: an error leaves the outcome unknown."""
+    for first in range(0, len(files), _MAX_OPEN):
+        fds: list[int] = []
+        store, name = files[first]
+        try:
+            for owner, full in files[first : first + _MAX_OPEN]:
+                with suppress(FileNotFoundError):  # removed meanwhile
+                    fds.append(owner._open(full))
+            store._sync_open(fds, name)
+        except OSError as error:
+            raise store._unknown(name) from error
+        finally:
+            for fd in fds:
+                store._disk.close(fd)
+        if store._disk.failed is not None:  # only one thread gets the system's error
+            raise store._unknown(name)
+
+
 def _parent(full: str) -> str:
     return full.rpartition("/")[0] or "/"
 
 
 def _is_temporary(full: str) -> bool:
-    return full.rpartition("/")[2].startswith(object_store.RESERVED)
+    return full.rpartition("/")[2].startswith(RESERVED)
 
 
 def _is_text(name: str) -> bool:

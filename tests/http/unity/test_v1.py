@@ -115,8 +115,8 @@ def test_many_loads_at_once_publish_once(served: Served, monkeypatch: pytest.Mon
         native(served, stock.table_id, version)
     puts: list[object] = []
     publisher = served.catalog._publisher
-    put = publisher._put_batch
-    monkeypatch.setattr(publisher, "_put_batch", lambda *a: puts.append(a) or put(*a))
+    put = publisher._put
+    monkeypatch.setattr(publisher, "_put", lambda *a: puts.append(a) or put(*a))
     answers: list[dict[str, Any]] = []
     threads = [threading.Thread(target=lambda: answers.append(stock.load())) for _ in range(8)]
     for thread in threads:
