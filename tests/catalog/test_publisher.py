@@ -427,7 +427,7 @@ def test_publishing_while_many_commit_leaves_no_gap_and_no_other_byte(
             assert all(batch == sorted(batch) and len(batch) <= 7 for batch in batches)
 
 
-def test_a_round_reads_the_store_once(
+def test_a_round_reads_the_store_twice(
     tmp_path: Path, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with opened(tmp_path, publisher=False) as house:
@@ -443,7 +443,7 @@ def test_a_round_reads_the_store_once(
         with monkeypatch.context() as patch:
             patch.setattr(SQLiteStore, "read_latest", counted)
             house.database._publisher._try(table.table_id)
-        assert looks == 1  # for the commits: how far it is comes with the lease
+        assert looks == 2  # for the commits, and for the table afterwards
         assert recorded(house, table.table_id) == 3
 
 

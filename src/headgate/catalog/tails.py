@@ -108,21 +108,19 @@ class Tails(Component):
         """Record the results of a round, and release the leases; return the tables afterwards."""
         fail_point("publisher.before_record")
         now_ms = self._clock.now_ms()
-        publications: dict[TableId, Publication] = {}
-        recorded: dict[TableId, TableRow] = {}
-        for row, published, diverged in outcomes:
-            recorded[row.id] = row._replace(
-                published=max(row.published, published), diverged=diverged or row.diverged
-            )
-            if row.published < published:
-                first = Version(row.published + 1)
-                publications[row.id] = Publication(row.key, first, published, now_ms)
+        publications = {
+            row.id: Publication(row.key, Version(row.published + 1), published, now_ms)
+            for row, published, _ in outcomes
+            if row.published < published
+        }
         if publications:
             self._ratifier.record(publications).result()
         if release or any(one.diverged is not None for one in outcomes):
             self._ratifier.submit(_PUBLISHING, partial(self._end, outcomes, release)).result()
         fail_point("publisher.after_record")
-        return recorded
+        before = {one.row.id: one.row for one in outcomes}
+        with self._store.read_latest() as unit:  # another publisher may have got further
+            return before | {row.id: row for row in unit.tables_by_id(before)}
 
     def _end(self, outcomes: Sequence[Outcome], release: bool, unit: WriteUnit) -> None:
         for one in outcomes:
