@@ -189,6 +189,14 @@ def test_a_slow_sync_of_all_is_avoided_for_a_while() -> None:
         assert lake.log(table_id) == ratified(table_id, range(40))
 
 
+@pytest.mark.parametrize("count", [1, disk_module._MANY])
+def test_one_file_that_cannot_be_synced_fails_the_call_also_in_threads(count: int) -> None:
+    closed = os.open(os.devnull, os.O_RDONLY)
+    os.close(closed)
+    with pytest.raises(OSError, match="descriptor"):
+        disk_module.Disk().sync([closed] * count)
+
+
 def test_a_real_file_system_is_synced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     disk = disk_module.Disk()
     fd = disk.create(str(tmp_path / "file"))
