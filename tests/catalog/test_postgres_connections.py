@@ -14,6 +14,7 @@ from headgate.catalog.decider import Decider
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores import postgres
 from headgate.catalog.stores.port import (
+    Epoch,
     InDoubtError,
     RolledBackError,
     WriteUnit,
@@ -23,7 +24,7 @@ from headgate.clock import SystemClock
 from headgate.errors import (
     UnavailableError,
 )
-from headgate.protocol.actions import TxnId, Version
+from headgate.protocol.actions import Sequence, TxnId, Version
 from headgate.settings import Settings
 from tests.catalog.postgres_stores import Opened, altered, at_once, end_backends
 from tests.catalog.store_contract.batches import epoch, prepared, ratifying, versions
@@ -238,7 +239,12 @@ def test_a_closed_store_refuses_use_and_lets_a_reader_finish(store: PostgresStor
         unit.clock()
         store.close()
         assert unit.table(row.id) == row
-    for use in (lambda: found(store), lambda: insert(store, 2)):
+    batch = ratifying(row, 0, 1)
+    for use in (
+        lambda: found(store),
+        lambda: insert(store, 2),
+        lambda: store.write_batch(Epoch(Sequence(0), 1), batch),
+    ):
         with pytest.raises(UnavailableError, match=r"is closed.*Connect again"):
             use()
     assert store._lent == []

@@ -190,6 +190,27 @@ def test_stores_opened_at_once_on_a_new_database_create_one_schema(
 
 
 @shows("FS8")
+def test_a_schema_from_before_epochs_is_migrated_with_its_rows(
+    postgres_server: Postgres, schema: str
+) -> None:
+    folder = resources.files("headgate.catalog.stores.migrations") / "postgres"
+    with postgres_server.connect() as admin:
+        admin.execute(f"CREATE SCHEMA {schema}; SET search_path = {schema}".encode())
+        for number in (1, 2):
+            admin.execute((folder / f"{number:04}.sql").read_text("utf-8").encode())
+        admin.execute("INSERT INTO sequences VALUES (7, 70, NULL)")
+        admin.execute("UPDATE clock SET sequence = 7, clock_ms = 70")
+        admin.execute("UPDATE schema_version SET version = 2")
+    store = PostgresStore(postgres_server.address(), SystemClock(), schema=schema)
+    with store.read() as unit:
+        assert unit.epoch() == (7, 0)
+    [row] = insert(store, 1)
+    assert epoch(store) == (7, 1)
+    assert store.write_batch(epoch(store), ratifying(row, 0, 8)) == epoch(store) == (8, 1)
+    store.close()
+
+
+@shows("FS8")
 def test_an_interrupted_migration_changes_nothing_and_the_next_one_completes(
     postgres_server: Postgres, schema: str
 ) -> None:

@@ -251,6 +251,7 @@ def test_a_database_of_the_first_release_is_migrated_with_all_its_rows(
         ]
         events = unit.events(Sequence(0), 9)
         assert unit.clock() == CatalogClock(Sequence(3), 12)
+        assert unit.epoch() == (3, 0)
         assert unit.clock_at(11) == CatalogClock(Sequence(2), 11)
         assert unit.unpublished_tables() == [expected]
     assert [(event.txn_id, len(event.commits)) for event in events] == [
