@@ -15,14 +15,16 @@ from headgate.api.messages import Answer, Ratified, Rejected, VersionTaken
 from headgate.catalog.decider import ABANDONED, Decided, file_key
 from headgate.catalog.stores.port import Batch, Epoch, InDoubtError, RejectionRow, WriteUnit
 from headgate.errors import (
+    InvalidArgumentError,
     OutcomeUnknownError,
     TxnIdReusedError,
     UnavailableError,
 )
+from headgate.protocol.actions import TxnId
 from headgate.protocol.commit.content import Staged, Way
 from tests.catalog.conftest import House, KindOfHouse
 from tests.kit import req, shows
-from tests.kit.builders import add, metadata, remove
+from tests.kit.builders import add, metadata, new_txn_id, remove
 
 PATIENCE = 20  # seconds until a test fails for a call that hangs
 INLINE = [KindOfHouse(Way.INLINE), KindOfHouse(Way.INLINE, is_on_postgres=True)]
@@ -189,6 +191,24 @@ def test_a_refused_proposal_leaves_the_others_of_its_batch_alone(inline_lake: Ho
     gap = answers[2].result(PATIENCE).answer
     assert [violation.rule for violation in gap.violations] == ["version-gap"]
     assert answers[3].result(PATIENCE).answer.commits[table_id].version == 4
+
+
+@pytest.mark.parametrize("lake", INLINE, indirect=True, ids=str)
+def test_a_value_that_cannot_be_stored_is_refused_alone(lake: House) -> None:
+    table_id = lake.create().table_id
+    lake.propose(table_id, 1, add())
+    txn_ids = [new_txn_id(), TxnId("a\ud800\x00"), new_txn_id()]
+    proposals = [
+        lake.proposal(table_id, 2, add(f"f{number}"), txn_id=txn_id)
+        for number, txn_id in enumerate(txn_ids)
+    ]
+    answers = [Future[Any]() for _ in proposals]
+    with held(lake):
+        for proposal, answer in zip(proposals, answers, strict=True):
+            assert lake.database.propose_soon(proposal, answer, lambda: None)
+    assert answers[0].result(PATIENCE).answer.commits[table_id].version == 2
+    assert isinstance(answers[1].exception(PATIENCE), InvalidArgumentError)
+    assert answers[2].result(PATIENCE).answer.commits[table_id].version == 3
 
 
 # Other processes

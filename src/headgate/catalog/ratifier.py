@@ -33,7 +33,12 @@ from headgate.catalog.stores.port import (
     WriteUnit,
 )
 from headgate.clock import Clock
-from headgate.errors import HeadgateError, OutcomeUnknownError, UnavailableError
+from headgate.errors import (
+    HeadgateError,
+    InvalidArgumentError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
 from headgate.failpoints import fail_point
 from headgate.protocol.actions import TableId
 from headgate.protocol.commit.decide import Need, concerned
@@ -120,6 +125,7 @@ class Ratifier:
         self.on_ratified: Callable[[Collection[TableId]], None] = lambda table_ids: None
         self._heads = Heads()
         self._undone_since: float | None = None
+        self._singly = 0  # how many proposals to decide in batches of their own
         self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._taken: deque[_Work] = deque()  # from the queue, and not begun yet
         self._stopped: str | None = None
@@ -211,6 +217,9 @@ class Ratifier:
             if isinstance(error, RolledBackError) and self._has_time():
                 self._clock.sleep(0.001)
                 return
+            if isinstance(error, InvalidArgumentError) and len(begun) > 1:
+                self._singly = len(begun)  # one has a value that the store cannot hold
+                return
             for work in begun:
                 work.error = error
         except BaseException as error:
@@ -254,9 +263,11 @@ class Ratifier:
     def _decide_all(self, begun: list[_Work]) -> list[_Work]:
         """Decide queued proposals; return those that a later batch has to decide."""
         self._take_queued()
+        most = 1 if self._singly else _BATCH
+        self._singly = max(0, self._singly - 1)
         decisions: list[_Decision] = []
         for work in self._taken:
-            if isinstance(work, _Change) or len(decisions) == _BATCH:
+            if isinstance(work, _Change) or len(decisions) == most:
                 break
             decisions.append(work)
         begun[:] = decisions

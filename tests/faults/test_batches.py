@@ -15,12 +15,14 @@ from headgate.catalog.stores.port import CatalogStore, Epoch
 from headgate.catalog.stores.postgres import PostgresStore
 from headgate.protocol.actions import Sequence, TxnId, Version
 from headgate.protocol.table_states import TableStatus
-from tests.catalog.batch_worker import attempt, opened
 from tests.catalog.store_contract.batches import epoch
 from tests.catalog.store_contract.rows import insert
+from tests.faults.batch_worker import attempt, opened
 from tests.kit import req, shows
 from tests.kit.conditions import eventually
 from tests.kit.postgres import Postgres
+
+pytestmark = pytest.mark.faults
 
 TABLES = 3
 KINDS = ["sqlite", "postgres"]
@@ -43,7 +45,7 @@ class Site:
     def start(self, name: str, attempts: int, fail: str = "") -> subprocess.Popen[str]:
         worker = subprocess.Popen(
             [
-                *(sys.executable, "-m", "tests.catalog.batch_worker"),
+                *(sys.executable, "-m", "tests.faults.batch_worker"),
                 *(*self._place, name, str(TABLES), str(attempts)),
             ],
             stdin=subprocess.PIPE,

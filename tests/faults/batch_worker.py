@@ -1,6 +1,6 @@
 """A process that writes batches over some tables, each decided on rows that it has just read.
 
-Run as `python -m tests.catalog.batch_worker ADDRESS SCHEMA NAME TABLES ATTEMPTS`. Begins when it
+Run as `python -m tests.faults.batch_worker ADDRESS SCHEMA NAME TABLES ATTEMPTS`. Begins when it
 reads a line. Each line it writes is an attempt: its number, the epoch it was decided on, and
 whether it was written.
 """
