@@ -1,7 +1,5 @@
 """Read and write rows with pyarrow, for small tables."""
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence

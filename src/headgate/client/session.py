@@ -1,7 +1,5 @@
 """Sessions, which use any catalog through `api.port`; here text is parsed into names."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress

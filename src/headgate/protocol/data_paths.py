@@ -6,8 +6,6 @@ percent-encoded, in either case; doubled slashes and `.` segments, which delta-s
 are compared by their normal form; a path is always written as it was read.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ A feature is *supported* if the protocol lists it or its version numbers imply i
 it is supported and its condition in the metadata holds.
 """
 
-from __future__ import annotations
-
 import enum
 import functools
 from collections.abc import Iterable, Mapping, Set

@@ -3,8 +3,6 @@
 The client changes tables; Spark is used where rows are written with the table, or read.
 """
 
-from __future__ import annotations
-
 from typing import assert_never
 
 from pyspark.sql import DataFrame

@@ -5,8 +5,6 @@ is changed by two rows of the source. The second pass writes new rows, together 
 rows of files that are rewritten.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce

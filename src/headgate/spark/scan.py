@@ -5,8 +5,6 @@ deletion vectors, the columns' names. The files are chosen before: Spark lists n
 nothing.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Expressions, conditions and queries are pieces of the user's own text, never pri
 The values are structs, since creating as many dataclasses takes 100 ms at import.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Mapping
 

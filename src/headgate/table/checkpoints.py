@@ -5,8 +5,6 @@ few actions about the table as objects, the many about files as one Arrow table.
 cannot be read completely raises `UnusableError`.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable, Iterator, Sequence

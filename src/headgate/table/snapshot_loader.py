@@ -4,8 +4,6 @@ A later snapshot is built from an earlier one and costs what the new commits hol
 answer has protocol and metadata, the log is read only when files are asked for. Spec: RD-01, CM-22.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Final
 

@@ -5,8 +5,6 @@ fields are ignored, as all clients of these dialects do. Where both dialects hav
 name, that of the older REST begins with `Older`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Compare what a client declares of its commit with the content, which alone counts."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 

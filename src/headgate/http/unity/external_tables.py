@@ -5,8 +5,6 @@ it unchanged: a client that reads a CSV file by its name needs its options. What
 log of a managed table, such as `delta.feature.*`, is stored as properties here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 

@@ -4,8 +4,6 @@ Every reason against it is a `Violation`. What other writers did meanwhile is ch
 `conflicts`, and which files exist by the catalog.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterable, Iterator

@@ -4,8 +4,6 @@
 or dropped is not a conflict here: the catalog checks it.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterable, Iterator, Set
 from collections.abc import Sequence as Many

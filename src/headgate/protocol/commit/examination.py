@@ -4,8 +4,6 @@ This is done once per proposal, outside of any lock. `admission` compares the re
 Content that cannot be parsed at all is `MalformedError`; everything else is a `Violation`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """A proposal that is ready to be decided, and the facts and rules that its decision depends on."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Mapping
 from collections.abc import Sequence as Many

@@ -4,8 +4,6 @@ msgspec accepts duplicate keys, huge integers and malformed text in fields it sk
 could then understand two things. Every line of every commit is checked here, so it has to be fast.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Decide whether a file may hold a row that matches a predicate; if uncertain, it may."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

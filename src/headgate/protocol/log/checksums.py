@@ -1,7 +1,5 @@
 """Version checksums (`<v>.crc`), computed from the checksum of the version before."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
