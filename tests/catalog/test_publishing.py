@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headgate import failpoints
-from headgate.api.messages import Ratified, Severity
+from headgate.api.messages import Proposal, Ratified, Severity
 from headgate.errors import (
     BusyError,
     HeadgateError,
@@ -29,7 +29,7 @@ from headgate.storage.local import LocalStore
 from headgate.table.ratified_content import ratified_content
 from tests.catalog.conftest import House
 from tests.kit import req, shows
-from tests.kit.builders import ManualClock, add
+from tests.kit.builders import ManualClock, add, new_txn_id
 
 
 def published(house: House, table_id: TableId) -> list[int]:
@@ -442,8 +442,9 @@ def test_while_storage_cannot_be_written_commits_go_on_up_to_the_hard_limit(
 ) -> None:
     house = crowded(tmp_path, unpublished_soft=5, unpublished_hard=20, publish_every_ms=3_600_000)
     try:
-        table = house.create()
-        house.catalog.publish(table.table_id)
+        table, neighbour = house.create(), house.create("other")
+        for created in (neighbour, table):
+            house.catalog.publish(created.table_id)
         store = locations.store_for(table.location)
 
         def fail(_: object) -> None:
@@ -455,6 +456,13 @@ def test_while_storage_cannot_be_written_commits_go_on_up_to_the_hard_limit(
                 assert isinstance(house.propose(table.table_id, version, add()), Ratified)
             with pytest.raises(UnavailableError, match="unpublished commits"):
                 house.propose(table.table_id, 21, add())
+            txn_id = new_txn_id()
+            both = [
+                house.part(of.table_id, version, add(), txn_id=txn_id)
+                for of, version in ((neighbour, 1), (table, 21))
+            ]
+            with pytest.raises(UnavailableError, match=f"{table.table_id} has 20 unpublished"):
+                house.catalog.propose(Proposal(txn_id=txn_id, parts=tuple(both)))
         # Space returns: all is published in order, and writers go on.
         assert house.catalog.publish(table.table_id) == 20
         assert isinstance(house.propose(table.table_id, 21, add()), Ratified)

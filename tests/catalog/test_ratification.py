@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import get_args
@@ -18,7 +19,7 @@ from headgate.errors import (
     TxnIdReusedError,
     UnsupportedByCatalogError,
 )
-from headgate.protocol.actions import TxnId, Version
+from headgate.protocol.actions import DomainMetadata, TxnId, Version
 from headgate.protocol.commit.content import Staged, Way
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import STAGED
@@ -441,6 +442,21 @@ def test_row_ids_of_racing_appends_are_disjoint_and_follow_the_high_water_mark(
         assert commit.content is not None
         first_ids.append(int(commit.content.split(b'"baseRowId":')[1].split(b",")[0].rstrip(b"}")))
     assert first_ids == [10 * i for i in range(8)]
+
+
+@req("CM-41", "CM-22")
+def test_the_high_water_mark_is_known_after_a_commit_that_sets_another_domain(
+    inline_lake: House,
+) -> None:
+    house = inline_lake
+    table = house.create(features=("rowTracking", "domainMetadata"))
+    own = DomainMetadata(domain="of.the.user", configuration="{}", removed=False)
+    assert isinstance(house.propose(table.table_id, 1, add(records=10), own), Ratified)
+    resolved = house.catalog.resolve(table.table_id)
+    assert resolved.checksum is not None
+    marks = {d.domain: d.configuration for d in resolved.checksum.domain_metadata}
+    assert json.loads(marks["delta.rowTracking"]) == {"rowIdHighWaterMark": 9}
+    assert marks["of.the.user"] == "{}"
 
 
 @req("CM-02")

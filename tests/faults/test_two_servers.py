@@ -162,7 +162,7 @@ def test_a_server_does_not_answer_from_before_what_its_client_has_seen(store: st
             assert behind.headers["retry-after"]
         catalog = remote(server.address)
         catalog._patience = type(catalog._patience)(busy_s=0.2)
-        catalog._saw(Sequence(seen + 1))  # as reported by another server
+        catalog._note_sequence(Sequence(seen + 1))  # as reported by another server
         with pytest.raises(BusyError):
             catalog.resolve(session.table("hot").id)
         catalog.close()

@@ -243,6 +243,19 @@ def test_a_listed_compaction_does_not_stand_in_for_commits_the_catalog_holds() -
     assert planned.entries == (*published(0, 1, 2), compaction(3, 5))
 
 
+@req("CM-17")
+@pytest.mark.parametrize(
+    ("first", "last", "is_used"), [(1, 2, True), (1, 3, False), (5, 6, False), (6, 7, True)]
+)
+def test_a_compaction_that_touches_the_ends_of_what_the_catalog_holds_is_left_out(
+    first: int, last: int, is_used: bool
+) -> None:
+    held = [ratified(version) for version in (3, 4, 5)]
+    listed = [*published(*range(8)), compaction(first, last)]
+    entries = segment(7, ratified=held, listed=listed).entries
+    assert (compaction(first, last) in entries) is is_used
+
+
 def test_compactions_stand_in_for_commits_that_are_gone() -> None:
     assert segment(5, listed=[compaction(0, 3), *published(4, 5)]).entries == (
         compaction(0, 3),
