@@ -63,12 +63,7 @@ class ColumnType(msgspec.Struct, frozen=True):
     type: delta.Primitive
 
 
-class Supported(msgspec.Struct, frozen=True):
-    """Active as soon as supported."""
-
-
-Condition = Property | PropertyPrefix | ColumnKey | ColumnType | Supported
-_SUPPORTED = Supported()
+Condition = Property | PropertyPrefix | ColumnKey | ColumnType
 
 
 class Feature(msgspec.Struct, frozen=True):
@@ -76,7 +71,7 @@ class Feature(msgspec.Struct, frozen=True):
 
     name: str
     kind: FeatureKind
-    active_when: Condition = _SUPPORTED
+    active_when: Condition | None = None  # None: as soon as it is supported
     requires: tuple[str, ...] = ()
     legacy_reader: int | None = None  # implied by reader versions from this one on
     legacy_writer: int | None = None
@@ -240,7 +235,7 @@ def mapping_mode(protocol: Protocol, metadata: Metadata) -> str:
 
 
 def _holds(
-    condition: Condition, properties: Mapping[str, str], schema: delta.StructType | str
+    condition: Condition | None, properties: Mapping[str, str], schema: delta.StructType | str
 ) -> bool:
     match condition:
         case Property(key, values):
@@ -251,7 +246,7 @@ def _holds(
             return bool(delta.columns_with(_parsed(schema), key))
         case ColumnType(data_type):
             return delta.contains(_parsed(schema), data_type)
-        case Supported():
+        case None:
             return True
 
 
@@ -413,11 +408,6 @@ def _has_not_null(schema: delta.StructType) -> bool:
 def without_asking(properties: Mapping[str, str]) -> dict[str, str]:
     """Drop the properties that only request a feature."""
     return {key: value for key, value in properties.items() if not key.startswith(ASKING)}
-
-
-def drops(before: Protocol, after: Protocol) -> list[str]:
-    """List the features that a change of protocol would remove. Spec: EN-01."""
-    return sorted(effective(before) - effective(after))
 
 
 # Validating protocols
