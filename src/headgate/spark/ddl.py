@@ -36,18 +36,6 @@ from headgate.sql import statements
 from headgate.sql.statements import Commented, Creation, Name
 from headgate.table.snapshot import Snapshot
 
-Managed = (
-    statements.DropTable
-    | statements.UndropTable
-    | statements.CommentOn
-    | statements.CreateSchema
-    | statements.DropSchema
-    | statements.RenameSchema
-    | statements.RenameCatalog
-    | statements.UseNamespace
-)
-
-
 # Making
 
 
@@ -260,7 +248,7 @@ def _holds(engine: Engine, condition: str) -> RowCheck:
 # Naming
 
 
-def manage(engine: Engine, find: Resolver, statement: Managed) -> None:
+def manage(engine: Engine, find: Resolver, statement: statements.NameStatement) -> None:
     """Name, unname and comment on tables and schemas."""
     session = engine.session
     match statement:
