@@ -5,6 +5,7 @@ is changed by two rows of the source. The second pass writes new rows, together 
 rows of files that are rewritten.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -170,11 +171,9 @@ class _Merging:
             "numTargetRowsNotMatchedBySourceDeleted": found.deleted_alone,
             "numTargetRowsCopied": copied,
             "numOutputRows": inserted + found.updated + copied,
-            **{f"numTarget{k.removeprefix('num')}": v for k, v in metrics(parts, added).items()},
+            **{_of_target(name): count for name, count in metrics(parts, added).items()},
         }
-        operation = OperationInfo(
-            "MERGE", self._parameters(), {_WORDS.get(k, k): v for k, v in counted.items()}
-        )
+        operation = OperationInfo("MERGE", self._parameters(), counted)
         return Outcome(self._statement.commit(actions, operation), counts)
 
     # Names
@@ -436,12 +435,9 @@ class _Merging:
         }
 
 
-_WORDS: Final = {
-    "numTargetRemovedFiles": "numTargetFilesRemoved",
-    "numTargetAddedFiles": "numTargetFilesAdded",
-    "numTargetRemovedBytes": "numTargetBytesRemoved",
-    "numTargetAddedBytes": "numTargetBytesAdded",
-}
+def _of_target(metric: str) -> str:
+    """Name a metric as Delta does for MERGE: numRemovedFiles is numTargetFilesRemoved."""
+    return re.sub("num(?:(Removed|Added)(?=Files|Bytes))?(.*)", r"numTarget\2\1", metric)
 
 
 def _qualified(both: DataFrame, text: Expression, alias: str) -> Expression:
