@@ -410,6 +410,11 @@ def without_asking(properties: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in properties.items() if not key.startswith(ASKING)}
 
 
+def drops(before: Protocol, after: Protocol) -> list[str]:
+    """List the features that a change of protocol would remove. Spec: EN-01."""
+    return sorted(effective(before) - effective(after))
+
+
 # Validating protocols
 
 

@@ -132,7 +132,7 @@ def _protocol_violations(before: actions.Protocol, after: actions.Protocol) -> I
             f" to {after.min_reader_version}/{after.min_writer_version}"
         )
         yield Violation("protocol-downgrade", why)
-    for name in sorted(features.effective(before) - features.effective(after)):
+    for name in features.drops(before, after):
         why = f"feature {name} is missing; a feature can only be dropped by DROP FEATURE"
         yield Violation(_FEATURE_RULES.get(name, "feature-gone"), why)
     yield from _unreadable(set(features.unreadable(after)).difference(features.unreadable(before)))
