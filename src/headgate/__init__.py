@@ -1,7 +1,5 @@
 """Headgate: a catalog for Delta Lake tables."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING
 

@@ -5,8 +5,6 @@ its annotation raises `InvalidArgumentError` before the function runs, so that o
 annotations. A string is accepted for a list of strings: `partition_by="id"`.
 """
 
-from __future__ import annotations
-
 import collections.abc as abc
 import enum
 import functools

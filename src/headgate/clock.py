@@ -1,7 +1,5 @@
 """The clock and the source of ids, passed as arguments so that tests can replace them."""
 
-from __future__ import annotations
-
 import os
 import time
 import uuid

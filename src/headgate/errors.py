@@ -4,8 +4,6 @@ Each error has a stable `code`, a `remedy` (what to do next) and `retry` (whethe
 help). Callers decide on `code` and `retry`, never on the text. This module knows nothing of HTTP.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Sequence
 

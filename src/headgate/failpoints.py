@@ -4,8 +4,6 @@
 time only; several are separated by commas. The variable is read when this module is imported.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """The installed release of Headgate."""
 
-from __future__ import annotations
-
 from functools import cache
 
 

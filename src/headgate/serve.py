@@ -5,8 +5,6 @@ secret is on a command line. SQLite allows one worker; on PostgreSQL each worker
 server.
 """
 
-from __future__ import annotations
-
 import gc
 import ipaddress
 import json

@@ -272,6 +272,7 @@ def test_of_the_published_only_the_newest_are_listed_and_of_the_unpublished_all(
         assert listed(house, table_id) == list(range(14, 51))  # 32 of them, and 5 more
         house.catalog.publish(table_id)
         assert listed(house, table_id) == list(range(19, 51))
+        assert listed(house, table_id, at=11) == list(range(11))  # versions 0 to 10
 
 
 @req("RD-08")

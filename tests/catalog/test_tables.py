@@ -506,6 +506,29 @@ def test_a_dropped_table_keeps_its_files_refuses_commits_and_frees_its_name(lake
     assert lake.catalog.resolve(T).table_id == again.table_id
 
 
+@pytest.mark.parametrize("is_purged", [False, True])
+def test_a_table_that_was_dropped_cannot_be_renamed(lake: House, is_purged: bool) -> None:
+    table = lake.create()
+    lake.catalog.drop_table(table.table_id)
+    if is_purged:
+        lake.catalog.purge_table(table.table_id)
+    u = TableName.parse("u")
+    with pytest.raises(NotFoundError):
+        lake.catalog.rename_table(table.table_id, u)
+    with pytest.raises(NotFoundError):
+        lake.catalog.resolve(u)
+
+
+@pytest.mark.parametrize("path", ["rows.parquet", "day=1/rows.parquet", "a/b/c/rows.parquet"])
+def test_a_location_that_is_not_empty_is_refused(lake: House, path: str) -> None:
+    location = f"file://{lake.root}/mine"
+    store = locations.store_for(location)
+    store.put(path, b"of its owner")
+    with pytest.raises(NotEmptyError):
+        lake.catalog.stage_table(location)
+    assert store.get(path) == b"of its owner"
+
+
 @req("LC-03")
 def test_an_undrop_told_again_after_a_lost_answer_is_answered_the_same(lake: House) -> None:
     table, other = lake.create(), lake.create("other")

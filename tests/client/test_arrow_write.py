@@ -616,9 +616,10 @@ def test_an_invariant_on_a_column_is_a_constraint() -> None:
 
 def test_files_are_closed_at_their_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_writer, "_ROW_GROUP_BYTES", 1 << 16)
+    monkeypatch.setattr(file_writer, "TARGET_FILE_SIZE", 1 << 17)
     plain = table("id long, noise string")
     rows = pa.table({"id": range(20_000), "noise": [f"{i * 2654435761:x}" for i in range(20_000)]})
-    adds = written(plain, rows, tmp_path, target_file_size=1 << 17)
+    adds = written(plain, rows, tmp_path)
     assert len(adds) > 1
     assert all(add.size == (tmp_path / add.path).stat().st_size for add in adds)
     assert sum(json.loads(add.stats or "")["numRecords"] for add in adds) == 20_000

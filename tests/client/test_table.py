@@ -193,6 +193,27 @@ class TestReading:
         assert reader.version == 1
 
     @shows("S18")
+    def test_a_catalog_that_lost_an_own_commit_is_not_believed(self, full_world: World) -> None:
+        """The handle knows the version of its commit, though not the commits before it."""
+        table = full_world.make()
+        others = full_world.session().table("orders")
+
+        class Restored(LosingCatalog):
+            old: Resolved | None = None
+
+            def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
+                return self.old or super().resolve(ref, at)
+
+        catalog = Restored(full_world.catalog)
+        writer = full_world.session(catalog).table("orders")
+        others.append(rows(1))
+        catalog.old = full_world.catalog.resolve(table.id)  # at version 1, as of a backup
+        others.append(rows(2))
+        assert writer.append(rows(3)).version == 3  # rebased past commits it has not seen
+        with pytest.raises(InvariantError, match="went back from version 3 to 1"):
+            writer.to_arrow()
+
+    @shows("S18")
     def test_an_answer_overtaken_by_a_commit_of_the_same_handle_is_no_step_back(
         self, world: World
     ) -> None:

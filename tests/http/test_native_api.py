@@ -16,6 +16,7 @@ from headgate.clock import RandomIds
 from headgate.errors import UnavailableError
 from headgate.http import event_routes
 from headgate.http.metrics import Gauge, Metrics
+from headgate.names import TableName
 from headgate.protocol.actions import encode, join
 from tests.http.conftest import Served
 from tests.kit import req, shows
@@ -96,6 +97,13 @@ def test_what_breaks_the_protocol_is_422_with_every_violation(served: Served) ->
     assert problem["code"] == "invalid-commit"
     assert problem["answer"]["violations"]
     assert served.http.get(f"/v1/tables/{table_id}").json()["latest"] == 0
+
+
+def test_names_and_ids_are_answered_in_the_order_they_were_asked_for(served: Served) -> None:
+    ids = [make(served, name)["tableId"] for name in ("a", "b", "c")]
+    refs = [ids[2], TableName.parse("b"), ids[0], TableName.parse("c")]
+    found = served.remote().resolve_many(refs)
+    assert [resolved.table_id for resolved in found] == [ids[2], ids[1], ids[0], ids[2]]
 
 
 @req("CM-10")

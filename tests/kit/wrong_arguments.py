@@ -106,7 +106,8 @@ def _takes_function(parameter: inspect.Parameter) -> bool:
 def _sample(parameter: inspect.Parameter, samples: Mapping[str, object]) -> object:
     if parameter.name in samples:
         return samples[parameter.name]
-    hint = str(parameter.annotation)
+    # A string in modules that defer their annotations.
+    hint = getattr(parameter.annotation, "__name__", parameter.annotation)
     by_annotation: dict[str, Any] = {"str": "t", "int": 1, "bool": False}
     assert hint in by_annotation, f"give a value for {parameter} in the test's samples"
     return by_annotation[hint]

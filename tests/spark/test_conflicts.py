@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from cachetools import FIFOCache
 
 from headgate.errors import ConflictError
-from headgate.spark import Lake, dml, engine
+from headgate.spark import Lake, dml
 from headgate.spark.dml import Outcome
 from headgate.spark.insert import Insertion, insert
 from headgate.spark.merge import Clause, Do, When
@@ -192,7 +193,7 @@ def test_a_write_was_made_from_the_oldest_read_that_has_its_files(
     water: Water, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A later read has them too, and would hide what came in between."""
-    monkeypatch.setattr(engine, "_REMEMBERED", 2)
+    monkeypatch.setattr(water.lake._engine, "_reads", FIFOCache(2))
     filled(water)
     for name in ("u", "w"):
         water.make(name)

@@ -153,7 +153,7 @@ def test_an_overwrite_replaces_all_or_what_matches_or_partitions_that_get_rows(
     assert water.rows() == []
     with pytest.raises(InvalidDataError, match="does not match p = 'a'"):  # it would be NULL
         lake.overwrite("t", water.frame("SELECT 1 id"), where="p = 'a'")
-    with pytest.raises(InvalidArgumentError, match="of one"):
+    with pytest.raises(InvalidArgumentError, match="Pass only one"):
         lake.overwrite("t", water.frame("SELECT 1 id"), where="id = 1", dynamic=True)
 
 

@@ -1,6 +1,7 @@
 """The log as files: listed without the staged ones, published once, hinted at with care."""
 
 import json
+from collections.abc import Sequence
 from uuid import UUID
 
 import pytest
@@ -19,9 +20,15 @@ from headgate.protocol.paths import (
     StagedCommit,
 )
 from headgate.storage.memory import MemoryStore
+from headgate.storage.object_store import ObjectStore
 from headgate.table.log_files import DeltaLog, log_files
 from tests.kit import req, shows
-from tests.kit.faulty_stores import CountingStore, NoStagedListing, ShufflingStore
+from tests.kit.faulty_stores import (
+    CountingStore,
+    NoStagedListing,
+    ShufflingStore,
+    WrappedStore,
+)
 
 STAGED_ONE = StagedCommit(Version(1), UUID(int=1))
 
@@ -102,6 +109,34 @@ def test_publishing_again_is_fine_and_publishing_other_bytes_is_not() -> None:
     with pytest.raises(LogDivergedError, match=name(1)):
         log.publish_many([(Version(1), b"another one"), (Version(2), b"two")])
     assert log.read_published(Version(1)) == b"one"
+
+
+class Overtaken(WrappedStore):
+    """A store where another process puts a file between a look at it and the next put."""
+
+    def __init__(self, inner: ObjectStore, path: str, content: bytes) -> None:
+        super().__init__(inner)
+        self._path, self._content = path, content
+
+    def put_many_if_absent(self, items: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
+        self.inner.put_if_absent(self._path, self._content)
+        return super().put_many_if_absent(items)
+
+
+@req("CM-24")
+@pytest.mark.parametrize(("taken", "last"), [(1, 1), (1, 3)])
+def test_a_file_that_another_process_put_in_the_same_moment_is_compared(
+    taken: int, last: int
+) -> None:
+    commits = [(Version(v), b"%d" % v) for v in range(taken, last + 1)]
+    path = PublishedCommit(Version(taken)).path
+    log = log_with()
+    DeltaLog(Overtaken(log.store, path, b"%d" % taken)).publish_many(commits)
+    assert [log.read_published(version) for version, _ in commits] == [c for _, c in commits]
+    log = log_with()
+    with pytest.raises(LogDivergedError, match=name(taken)):
+        DeltaLog(Overtaken(log.store, path, b"another")).publish_many(commits)
+    assert log.read_published(Version(taken)) == b"another"
 
 
 def test_the_hint_tells_where_the_newest_checkpoint_is() -> None:

@@ -2,10 +2,13 @@
 
 import pytest
 
+from headgate.api.messages import Resolved
+from headgate.api.port import Ref
 from headgate.errors import (
     InTheFutureError,
     InvariantError,
     NotFoundError,
+    UnsupportedByCatalogError,
     VersionGoneError,
 )
 from headgate.protocol.actions import (
@@ -93,6 +96,20 @@ def test_a_sequence_is_passed_to_the_catalog() -> None:
     assert (snapshot.version, paths(snapshot)) == (2, f(1, 2))
 
 
+@pytest.mark.parametrize("answered", [None, 2, 4])
+def test_the_answer_for_another_sequence_is_refused(answered: int | None) -> None:
+    class Deaf(FakeCatalog):
+        def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
+            return super().resolve(ref, None if answered is None else Sequence(answered))
+
+    catalog = Deaf(MemoryStore(LOCATION))
+    catalog.ratify(*FIRST)
+    for number in range(1, 5):
+        catalog.ratify(add(f"f{number}", number))
+    with pytest.raises(UnsupportedByCatalogError):
+        catalog.load(sequence=Sequence(3))
+
+
 @req("CM-38")
 @pytest.mark.parametrize("held_from", [None, 0, 4])
 @pytest.mark.parametrize("is_described", [True, False])
@@ -122,6 +139,12 @@ def test_time_travel_to_what_was_cleaned_away_is_refused() -> None:
     assert catalog.load(as_of_ms=5_500).version == 4
     with pytest.raises(VersionGoneError):
         catalog.load(as_of_ms=3_500)
+    # A checkpoint still has version 4, but not the time of its commit.
+    catalog.store.delete(PublishedCommit(Version(4)).path)
+    assert catalog.load(as_of_ms=6_500).version == 5
+    for at_ms in (3_500, 5_500):
+        with pytest.raises(VersionGoneError):
+            catalog.load(as_of_ms=at_ms)
 
 
 @req("CM-38")

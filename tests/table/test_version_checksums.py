@@ -156,6 +156,24 @@ def test_where_the_catalog_has_counted_no_checksum_is_read(
     assert caplog.messages == []
 
 
+@req("RD-03", "CM-22")
+@pytest.mark.parametrize("checkpoint", [None, 3, 5])
+def test_what_is_read_is_compared_with_the_counts_of_the_catalog(
+    checkpoint: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    catalog = appended(5)
+    catalog.publish()
+    if checkpoint is not None:
+        catalog.checkpoint = catalog.checkpoint_at(checkpoint)
+    catalog.describes = True
+    whole = catalog.load()
+    assert paths(whole) == f(*range(1, 6))
+    assert caplog.messages == []
+    catalog.checksum = replaced(checksum_of(whole), num_files=7)
+    assert paths(catalog.load()) == f(*range(1, 6))
+    assert ["5 files" in m and "declares 7" in m for m in caplog.messages] == [True]
+
+
 @req("RD-04")
 def test_where_nothing_was_listed_no_checksum_is_looked_for() -> None:
     catalog = appended(20)

@@ -1,7 +1,5 @@
 """Bodies of the native API, beside `api.messages`: names in camel case, bytes as base64."""
 
-from __future__ import annotations
-
 import enum
 import json
 import re

@@ -4,8 +4,6 @@ An event is derived from the rows that a ratification wrote, so every ratificati
 It names what changed but has no content: read the tables as of its sequence. Spec: EV-01.
 """
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from headgate.api.messages import Message

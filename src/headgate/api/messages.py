@@ -1,7 +1,5 @@
 """The messages between a client and a catalog: one type for each thing."""
 
-from __future__ import annotations
-
 import enum
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ capability of its own. A client that needs one calls `require`, which names the 
 Spec: CA-02, CA-05.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from collections.abc import Sequence as Many
 from typing import Protocol, TypeVar, runtime_checkable

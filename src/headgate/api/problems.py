@@ -1,7 +1,5 @@
 """Errors to problem documents and back, as the same class, and the status of each code."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final

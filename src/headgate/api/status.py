@@ -1,7 +1,5 @@
 """What an operator reads from a catalog: its status, listeners, tokens and locations."""
 
-from __future__ import annotations
-
 from msgspec import field
 
 from headgate.api.messages import Message

@@ -4,8 +4,6 @@ The docstring of a function is the help of its command; its examples are shown a
 that are slow to load are imported in the functions, so that `--help` does not load them.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Annotated

@@ -21,13 +21,8 @@ if TYPE_CHECKING:  # these are slow to load
     from headgate.client.transaction import Committed
     from headgate.protocol.schema.types import StructType
 
-_FORMATS = {
-    ".csv": "csv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".parquet": "parquet",
-}
+_FORMATS = {".csv": "csv", ".parquet": "parquet"}
+_FORMATS |= dict.fromkeys((".json", ".jsonl", ".ndjson"), "json")
 
 
 class Rows:

@@ -4,8 +4,6 @@ Exit codes: 0 success; 1 refused; 2 wrong usage; 3 conflict, unknown outcome or 
 again; 70 a bug in Headgate; 130 and 141 interrupted by Ctrl-C or a closed pipe.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import traceback

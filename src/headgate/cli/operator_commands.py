@@ -1,7 +1,5 @@
 """Commands for operators: events, status, backups, tokens, listeners, locations."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """Arguments that several commands share, and their parsing."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from typer import Argument, Option

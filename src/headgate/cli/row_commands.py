@@ -1,7 +1,5 @@
 """Commands that commit to a table: append, overwrite, properties, comment."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """The command that runs a server."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

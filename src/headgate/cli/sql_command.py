@@ -1,7 +1,5 @@
 """The command that runs SQL: from an argument, a file, a pipe or the prompt."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """The prompt of `headgate sql`: history, completion, multi-line statements."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

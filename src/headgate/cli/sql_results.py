@@ -1,7 +1,5 @@
 """Results of SQL statements, written as a table, JSON or CSV."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC

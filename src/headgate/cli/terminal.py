@@ -1,7 +1,5 @@
 """Tables and progress, drawn with rich. Loaded only when needed, since rich is slow to load."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import threading

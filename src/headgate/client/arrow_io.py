@@ -1,7 +1,5 @@
 """Read and write rows with pyarrow, for small tables."""
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -242,16 +240,12 @@ def as_table(rows: object, schema: StructType) -> pa.Table:
     for field in table.schema:
         known = types.get(fold(field.name))
         is_void = pa.types.is_null(field.type) and known is not None
-        fields.append(pa.field(field.name, known if is_void else _plain_type(field)))
+        plain = known if is_void else arrow_type(delta_type(field.type, (field.name,)))
+        fields.append(pa.field(field.name, plain))
     try:
         return table.cast(pa.schema(fields))
     except pa.ArrowInvalid as error:
         raise errors.InvalidDataError(f"A value does not fit: {error}.") from error
-
-
-def _plain_type(field: pa.Field) -> pa.DataType:
-    [item] = delta_schema(pa.schema([field])).fields
-    return arrow_type(item.type)
 
 
 def _table_of(rows: Sequence[Mapping[str, object]], schema: StructType) -> pa.Table:

@@ -1,7 +1,5 @@
 """A summary of a table, as in DESCRIBE DETAIL."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Read the events of a catalog in order, until now or without end."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The history of a table: the `commitInfo` of its commits."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass

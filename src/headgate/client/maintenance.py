@@ -1,7 +1,5 @@
 """Write checkpoints and version checksums, and report them to the catalog for its readers."""
 
-from __future__ import annotations
-
 from headgate.api.port import ManagingCatalog, Publishing
 from headgate.clock import Clock, Ids
 from headgate.errors import InvalidArgumentError, NotPublishedError

@@ -1,7 +1,5 @@
 """Tables without a catalog, opened by their paths."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 

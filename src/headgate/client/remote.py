@@ -4,8 +4,6 @@ A read is repeated when its answer is lost. A change carries a key, so that repe
 first answer; if no answer comes at all, the outcome is reported as unknown.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Callable

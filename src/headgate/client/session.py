@@ -1,32 +1,14 @@
 """Sessions, which use any catalog through `api.port`; here text is parsed into names."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Self
 
 from headgate import errors
+from headgate.api import port
 from headgate.api.events import Event, Listener
 from headgate.api.messages import Finding, Ratified, Rejected, Resolved, TableEntry
-from headgate.api.port import (
-    Administration,
-    Callables,
-    Checks,
-    Cuts,
-    Events,
-    Externals,
-    Listeners,
-    Locations,
-    ManagingCatalog,
-    Outcomes,
-    Progress,
-    Ref,
-    Registry,
-    Statuses,
-    require,
-)
 from headgate.api.status import ListenerEntry, LocationEntry, Status, TokenEntry
 from headgate.arguments import When, checked, milliseconds, refuse_several
 from headgate.client import event_stream
@@ -65,7 +47,7 @@ class Session:
 
     def __init__(
         self,
-        catalog: ManagingCatalog,
+        catalog: port.ManagingCatalog,
         *,
         clock: Clock,
         ids: Ids,
@@ -216,7 +198,7 @@ class Session:
     def suggestion(self, name: str) -> str:
         """Return "Did you mean …?" with the table most like a name; empty if there is none."""
         missing = self.table_name(name)
-        if not isinstance(self.catalog, Registry):
+        if not isinstance(self.catalog, port.Registry):
             return ""
         entries = self.catalog.tables(missing.namespace)
         names = [TableName.parse(entry.name) for entry in entries if entry.name is not None]
@@ -307,7 +289,7 @@ class Session:
         self, name: str, location: str, format: str = "delta", schema: AnySchema | None = None
     ) -> Resolved:
         """Register a table that is stored elsewhere and not managed; nothing of it is read."""
-        externals = require(self.catalog, Externals)
+        externals = port.require(self.catalog, port.Externals)
         columns = None if schema is None else to_json(columns_of(schema))
         return externals.register_external(self.table_name(name), location, format, columns)
 
@@ -341,7 +323,7 @@ class Session:
         registry.undrop_table(found.table_id, None if to is None else self.table_name(to))
         return self._open(found.table_id)
 
-    def purge(self, table: str, progress: Progress | None = None) -> int:
+    def purge(self, table: str, progress: port.Progress | None = None) -> int:
         """Delete the files of a dropped table; return their number. Spec: CM-40."""
         registry = self._registry()
         # A purge that was interrupted continues: the table is purged already.
@@ -360,7 +342,7 @@ class Session:
         self, names: Iterable[str], sequence: int | None = None, as_of: When | None = None
     ) -> dict[str, Snapshot]:
         """Load several tables as of one sequence; return them by name. Spec: MT-02."""
-        cuts = require(self.catalog, Cuts)
+        cuts = port.require(self.catalog, port.Cuts)
         refuse_several(sequence=sequence, as_of=as_of)
         at = None if sequence is None else SequenceNumber(sequence)
         if as_of is not None:
@@ -371,14 +353,18 @@ class Session:
 
     def outcome(self, txn_id: str) -> Ratified | Rejected | None:
         """Return the outcome of a transaction; None if it was never decided. Spec: CM-43."""
-        outcomes = require(self.catalog, Outcomes)
+        outcomes = port.require(self.catalog, port.Outcomes)
         return outcomes.outcome(TxnId(txn_id))
 
     def fsck(
-        self, name: str | None = None, *, repair: bool = False, progress: Progress | None = None
+        self,
+        name: str | None = None,
+        *,
+        repair: bool = False,
+        progress: port.Progress | None = None,
     ) -> tuple[Finding, ...]:
         """Compare one table or all with their logs; with `repair` repair what can be repaired."""
-        checks = require(self.catalog, Checks)
+        checks = port.require(self.catalog, port.Checks)
         table_id = None if name is None else self.table(name).id
         return checks.fsck(table_id, repair=repair, progress=progress)
 
@@ -399,7 +385,7 @@ class Session:
         `follow` it does not end. Spec: EV-02.
         """
         return event_stream.read(
-            require(self.catalog, Events),
+            port.require(self.catalog, port.Events),
             None if after is None else SequenceNumber(after),
             [self.table_name(name) for name in tables],
             self.clock,
@@ -423,7 +409,7 @@ class Session:
         `together` it is called when all of its tables have changed since the last call.
         Spec: EV-02.
         """
-        callables = require(self.catalog, Callables)
+        callables = port.require(self.catalog, port.Callables)
         callables.listen(
             name,
             listener,
@@ -434,7 +420,7 @@ class Session:
 
     def listeners(self) -> tuple[ListenerEntry, ...]:
         """List the listeners and their positions."""
-        return require(self.catalog, Listeners).listeners()
+        return port.require(self.catalog, port.Listeners).listeners()
 
     def put_listener(self, name: str, url: str, after: int | None = None) -> ListenerEntry:
         """Make the server post every event to a URL, from now on or after a sequence.
@@ -442,17 +428,17 @@ class Session:
         An existing listener gets the new URL; it keeps its position unless `after` is passed.
         """
         begin = None if after is None else SequenceNumber(after)
-        return require(self.catalog, Listeners).put_listener(name, url, begin)
+        return port.require(self.catalog, port.Listeners).put_listener(name, url, begin)
 
     def delete_listener(self, name: str) -> None:
         """Delete a listener and its position."""
-        require(self.catalog, Listeners).delete_listener(name)
+        port.require(self.catalog, port.Listeners).delete_listener(name)
 
     # Operations
 
     def status(self) -> Status:
         """Return the state of the catalog: tables, unpublished commits, listeners, store."""
-        return require(self.catalog, Statuses).status()
+        return port.require(self.catalog, port.Statuses).status()
 
     def backup(self, target: str | os.PathLike[str]) -> None:
         """Write a consistent copy of the catalog to a new file, while it is in use."""
@@ -472,7 +458,7 @@ class Session:
 
     def locations(self) -> tuple[LocationEntry, ...]:
         """List the locations besides the root where clients of a server may put tables."""
-        return require(self.catalog, Locations).locations()
+        return port.require(self.catalog, port.Locations).locations()
 
     def add_location(self, location: str | os.PathLike[str]) -> LocationEntry:
         """Allow clients of a server on this store to create tables under a location.
@@ -488,9 +474,9 @@ class Session:
 
     # Internals
 
-    def _administration(self) -> Administration:
+    def _administration(self) -> port.Administration:
         try:
-            return require(self.catalog, Administration)
+            return port.require(self.catalog, port.Administration)
         except errors.UnsupportedByCatalogError as error:
             from headgate.client.remote import RemoteCatalog  # slow to import, and rarely needed
 
@@ -503,10 +489,10 @@ class Session:
                 "store: a directory, sqlite:///FILE or postgresql://….",
             ) from None
 
-    def _registry(self) -> Registry:
-        return require(self.catalog, Registry)
+    def _registry(self) -> port.Registry:
+        return port.require(self.catalog, port.Registry)
 
-    def _resolved(self, ref: Ref, sequence: int | None = None) -> Resolved:
+    def _resolved(self, ref: port.Ref, sequence: int | None = None) -> Resolved:
         try:
             at = None if sequence is None else SequenceNumber(sequence)
             return snapshot_loader.resolve(self.catalog, ref, at)
@@ -516,10 +502,10 @@ class Session:
                 raise
             raise errors.NotFoundError(f"{error.message}{hint}") from None
 
-    def _open(self, ref: Ref) -> Table:
+    def _open(self, ref: port.Ref) -> Table:
         return self.open(self._resolved(ref))
 
-    def _gone(self, registry: Registry, table: str, *states: TableStatus) -> list[TableEntry]:
+    def _gone(self, registry: port.Registry, table: str, *states: TableStatus) -> list[TableEntry]:
         entries = [e for e in registry.tables(dropped=True) if e.state in states]
         found = [entry for entry in entries if entry.table_id == table]
         if not found:

@@ -1,7 +1,5 @@
 """Read, write and change tables."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Changes to the metadata of a table: each is a value that is built on a snapshot."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Creation of tables, in one request or in three."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from headgate.api.messages import Resolved

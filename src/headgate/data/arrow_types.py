@@ -1,7 +1,5 @@
 """Convert Delta schemas to Arrow schemas and back; a variant is a struct, as in data files."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import pyarrow as pa

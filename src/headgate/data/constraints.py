@@ -6,8 +6,6 @@ meaning is uncertain is refused: a row is let in only if Spark would agree. A st
 timestamp is read in UTC.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress

@@ -5,8 +5,6 @@ than the file is null. Partition values come from the log, and deleted rows are 
 position.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

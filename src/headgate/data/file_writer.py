@@ -55,7 +55,6 @@ class DataFiles:
         store: ObjectStore,
         new_id: Callable[[], UUID],
         now_ms: int,
-        target_file_size: int = TARGET_FILE_SIZE,
     ) -> None:
         by_name = {item.name: item for item in schema.fields}
         self._partitioned_by = [by_name[name] for name in partition_columns]
@@ -69,7 +68,7 @@ class DataFiles:
         self._store = store
         self._new_id = new_id
         self._now_ms = now_ms
-        self._target = target_file_size
+        self._target = TARGET_FILE_SIZE
         self._open: dict[Key, _OpenFile] = {}
         self._paths: list[str] = []
         self._puts: list[Future[AddFile]] = []

@@ -4,8 +4,6 @@ Values are parsed by the types of the table's columns, never guessed; errors nam
 and the column. Times without a zone are UTC. Binary values in JSON are base64.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import math

@@ -1,7 +1,5 @@
 """Build structs, lists, maps and variants from the converted values of others."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa

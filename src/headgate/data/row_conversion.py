@@ -1,7 +1,5 @@
 """Convert rows to a table's columns and types, keeping every value, and check its rules."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final

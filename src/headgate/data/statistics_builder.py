@@ -5,8 +5,6 @@ exactly (NaN, infinity, years beyond 9999) is left out, which only costs file pr
 physical names, as in the data files.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

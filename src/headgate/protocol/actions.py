@@ -195,18 +195,9 @@ FileKey = tuple[str, str | None]  # the path in normal form, and the vector's un
 
 Kept = TypeVar("Kept", bound=Rewritten)
 
-Known = (
-    AddFile
-    | RemoveFile
-    | Metadata
-    | Protocol
-    | SetTransaction
-    | DomainMetadata
-    | CommitInfo
-    | AddCdcFile
-    | SidecarFile
-    | CheckpointMetadata
-)
+_OfTable = Metadata | Protocol | SetTransaction | DomainMetadata | CommitInfo
+_OfCheckpoint = SidecarFile | CheckpointMetadata
+Known = AddFile | RemoveFile | AddCdcFile | _OfTable | _OfCheckpoint
 
 
 class Wrapped(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):

@@ -1,7 +1,5 @@
 """Clustering columns, which a metadata domain lists by their physical names."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import msgspec

@@ -6,21 +6,12 @@ percent-encoded, in either case; doubled slashes and `.` segments, which delta-s
 are compared by their normal form; a path is always written as it was read.
 """
 
-from __future__ import annotations
-
 import functools
 import re
-from collections.abc import Mapping
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
-SCHEME_ALIASES: Final[Mapping[str, str]] = {
-    "s3a": "s3",
-    "s3n": "s3",
-    "gcs": "gs",
-    "abfs": "abfss",
-    "azure": "az",
-}
+SCHEME_ALIASES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "azure": "az"}
 # Matches paths that may differ from their normal form, which few do. For use on Arrow columns.
 UNUSUAL: Final = r"%|:|//|/\.|^[/.]|^$"
 

@@ -1,7 +1,5 @@
 """Encode and decode deletion vectors and their descriptors; files are the caller's."""
 
-from __future__ import annotations
-
 import base64
 import re
 import struct

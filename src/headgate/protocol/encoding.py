@@ -1,7 +1,5 @@
 """Convert structs to JSON and back."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 import msgspec

@@ -4,8 +4,6 @@ A feature is *supported* if the protocol lists it or its version numbers imply i
 it is supported and its condition in the metadata holds.
 """
 
-from __future__ import annotations
-
 import enum
 import functools
 from collections.abc import Iterable, Mapping, Set
@@ -65,12 +63,7 @@ class ColumnType(msgspec.Struct, frozen=True):
     type: delta.Primitive
 
 
-class Supported(msgspec.Struct, frozen=True):
-    """Active as soon as supported."""
-
-
-Condition = Property | PropertyPrefix | ColumnKey | ColumnType | Supported
-_SUPPORTED = Supported()
+Condition = Property | PropertyPrefix | ColumnKey | ColumnType
 
 
 class Feature(msgspec.Struct, frozen=True):
@@ -78,7 +71,7 @@ class Feature(msgspec.Struct, frozen=True):
 
     name: str
     kind: FeatureKind
-    active_when: Condition = _SUPPORTED
+    active_when: Condition | None = None  # None: as soon as it is supported
     requires: tuple[str, ...] = ()
     legacy_reader: int | None = None  # implied by reader versions from this one on
     legacy_writer: int | None = None
@@ -242,7 +235,7 @@ def mapping_mode(protocol: Protocol, metadata: Metadata) -> str:
 
 
 def _holds(
-    condition: Condition, properties: Mapping[str, str], schema: delta.StructType | str
+    condition: Condition | None, properties: Mapping[str, str], schema: delta.StructType | str
 ) -> bool:
     match condition:
         case Property(key, values):
@@ -253,7 +246,7 @@ def _holds(
             return bool(delta.columns_with(_parsed(schema), key))
         case ColumnType(data_type):
             return delta.contains(_parsed(schema), data_type)
-        case Supported():
+        case None:
             return True
 
 

@@ -1,7 +1,5 @@
 """Parse and format partition values. Null and the empty string are None."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 import re

@@ -4,8 +4,6 @@ A path is relative to the table's root. Anything that is not a log file of a kno
 never an error, since a log folder may hold anything.
 """
 
-from __future__ import annotations
-
 import re
 from uuid import UUID
 

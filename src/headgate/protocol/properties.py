@@ -5,8 +5,6 @@ Keys that do not begin with `delta.` may have any value; an unknown key that doe
 delta-spark, since it is probably misspelled. Only properties set by our own users are checked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Partition values, the bounds of statistics and the literals of predicates use th
 timestamp without a zone is UTC.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from dataclasses import dataclass

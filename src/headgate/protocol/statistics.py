@@ -1,7 +1,5 @@
 """Parse `add.stats`; statistics that cannot be parsed count as missing."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation

@@ -1,7 +1,5 @@
 """The id and the states of a table."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Mapping
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Texts of a declared length in rows of Spark: brought to it, refused where too long."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pyspark.sql import Column

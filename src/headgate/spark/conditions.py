@@ -4,8 +4,6 @@ A row matches where a condition is true; the others are those where it is not tr
 than where it is false.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

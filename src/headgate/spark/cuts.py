@@ -1,7 +1,5 @@
 """Tables that a statement reads, all as of one sequence."""
 
-from __future__ import annotations
-
 from headgate.api.messages import Resolved
 from headgate.api.port import Cuts, require
 from headgate.client.session import Session

@@ -3,8 +3,6 @@
 The client changes tables; Spark is used where rows are written with the table, or read.
 """
 
-from __future__ import annotations
-
 from typing import assert_never
 
 from pyspark.sql import DataFrame
@@ -37,18 +35,6 @@ from headgate.spark.write import Target, conformed_to, stage_conformed
 from headgate.sql import statements
 from headgate.sql.statements import Commented, Creation, Name
 from headgate.table.snapshot import Snapshot
-
-Managed = (
-    statements.DropTable
-    | statements.UndropTable
-    | statements.CommentOn
-    | statements.CreateSchema
-    | statements.DropSchema
-    | statements.RenameSchema
-    | statements.RenameCatalog
-    | statements.UseNamespace
-)
-
 
 # Making
 
@@ -262,7 +248,7 @@ def _holds(engine: Engine, condition: str) -> RowCheck:
 # Naming
 
 
-def manage(engine: Engine, find: Resolver, statement: Managed) -> None:
+def manage(engine: Engine, find: Resolver, statement: statements.NameStatement) -> None:
     """Name, unname and comment on tables and schemas."""
     session = engine.session
     match statement:

@@ -1,7 +1,5 @@
 """DESCRIBE and SHOW: what the catalog and the log know, as rows with the columns people expect."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence

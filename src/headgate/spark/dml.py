@@ -4,8 +4,6 @@ Files are chosen by statistics; which rows of a rewritten file stay is decided r
 whole file, so no row is lost with a part of the file that was skipped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce

@@ -3,8 +3,6 @@
 Remembers which tables were read, so that a write of their rows records it.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -4,8 +4,6 @@ Rules are checked where the rows are computed, so the error of a violated rule c
 as text: it is marked there and recognized here.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Spark names a local file `file:/a/b`, percent-encoded; what it is given to read 
 its file systems have names of their own.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from typing import Final

@@ -4,8 +4,6 @@ One bit per row, so the executors need neither this package nor the catalog. How
 depends on how many of its rows match.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

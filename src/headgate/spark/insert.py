@@ -1,7 +1,5 @@
 """Append rows to a table, or replace rows by them, in one commit."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime

@@ -4,8 +4,6 @@ A read is bound to a version when it is requested. Every write is a transaction 
 either becomes one commit or leaves nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 

@@ -5,8 +5,7 @@ is changed by two rows of the source. The second pass writes new rows, together 
 rows of files that are rewritten.
 """
 
-from __future__ import annotations
-
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -24,16 +23,8 @@ from headgate.protocol.actions import Action, AddFile
 from headgate.protocol.expressions.predicates import Predicate
 from headgate.protocol.schema.types import GENERATION, StructField, StructType
 from headgate.protocol.statistics import num_records
+from headgate.spark import dml
 from headgate.spark.conditions import Expression, column_of, refuse_unrepeatable, shown
-from headgate.spark.dml import (
-    Outcome,
-    changes,
-    field_of,
-    metrics,
-    refuse_generated,
-    refuse_unless_all_there,
-    within,
-)
 from headgate.spark.failures import offset_of, translated
 from headgate.spark.hits import Hit, Split, hits_of, split
 from headgate.spark.scan import FILE, ROW, Files
@@ -95,7 +86,7 @@ class Merge:
     evolves: bool = False  # columns that only the source has are added, types widened
 
 
-def merge(statement: Statement, merging: Merge) -> Outcome:
+def merge(statement: Statement, merging: Merge) -> dml.Outcome:
     """Carry a MERGE out."""
     statement.refuse_changes()
     _refuse_clauses(merging.clauses)
@@ -137,7 +128,7 @@ class _Merging:
         self._clauses = list(enumerate(map(self._scoped, merging.clauses)))
         self._by_source = any(c.when is When.NOT_MATCHED_BY_SOURCE for c in merging.clauses)
 
-    def run(self) -> Outcome:
+    def run(self) -> dml.Outcome:
         # A clause for unmatched rows of the table needs all files.
         files = self._statement.plan(None if self._by_source else self._merge.predicate)
         if not files:  # a wrong ON is refused all the same
@@ -147,7 +138,7 @@ class _Merging:
         parts = split(self._statement.base, found.hits)
         added, copied = self._write(parts, found, files)
         inserts = self._makes(When.NOT_MATCHED)
-        refuse_unless_all_there(added, found.updated, parts.rewritten, at_least=inserts)
+        dml.refuse_unless_all_there(added, found.updated, parts.rewritten, at_least=inserts)
         inserted = sum(num_records(file) or 0 for file in added) - found.updated - copied
         counts = {
             "num_affected_rows": found.updated + found.deleted + inserted,
@@ -155,9 +146,9 @@ class _Merging:
             "num_deleted_rows": found.deleted,
             "num_inserted_rows": inserted,
         }
-        actions = [*self._actions, *changes(self._statement, parts, added)]
+        actions = [*self._actions, *dml.changes(self._statement, parts, added)]
         if not actions:
-            return Outcome(None, counts)
+            return dml.Outcome(None, counts)
         with translated():
             # Counted without reading columns: of a temporary source only the footers are read.
             num_source_rows = self._merge.source.count()
@@ -172,12 +163,10 @@ class _Merging:
             "numTargetRowsNotMatchedBySourceDeleted": found.deleted_alone,
             "numTargetRowsCopied": copied,
             "numOutputRows": inserted + found.updated + copied,
-            **{f"numTarget{k.removeprefix('num')}": v for k, v in metrics(parts, added).items()},
+            **{_of_target(name): count for name, count in dml.metrics(parts, added).items()},
         }
-        operation = OperationInfo(
-            "MERGE", self._parameters(), {_WORDS.get(k, k): v for k, v in counted.items()}
-        )
-        return Outcome(self._statement.commit(actions, operation), counts)
+        operation = OperationInfo("MERGE", self._parameters(), counted)
+        return dml.Outcome(self._statement.commit(actions, operation), counts)
 
     # Names
 
@@ -353,16 +342,16 @@ class _Merging:
         """Return the value of every column according to a clause."""
         given = self._all_of_source(clause) if clause.values is None else clause.assignments
         for path in given:
-            field = field_of(self._schema, path[0], self._label)
+            field = dml.field_of(self._schema, path[0], self._label)
             if clause.values is not None:
-                refuse_generated(field)
+                dml.refuse_generated(field)
         texts = list(given.items())
         types = from_spark(rows.select(*[column_of(t).alias("v") for _, t in texts]).schema).fields
         found: dict[str, Column] = {}
         for (path, text), item in zip(texts, types, strict=True):
-            top = field_of(self._schema, path[0], self._label)
+            top = dml.field_of(self._schema, path[0], self._label)
             before = found.get(top.name, self._old(top, rows_of_target=True))
-            found[top.name] = within(column_of(text), item.type, before, top, path)
+            found[top.name] = dml.within(column_of(text), item.type, before, top, path)
         for field in self._schema.fields:
             if field.name not in found:
                 is_insert = clause.do is Do.INSERT
@@ -438,12 +427,9 @@ class _Merging:
         }
 
 
-_WORDS: Final = {
-    "numTargetRemovedFiles": "numTargetFilesRemoved",
-    "numTargetAddedFiles": "numTargetFilesAdded",
-    "numTargetRemovedBytes": "numTargetBytesRemoved",
-    "numTargetAddedBytes": "numTargetBytesAdded",
-}
+def _of_target(metric: str) -> str:
+    """Name a metric as Delta does for MERGE: numRemovedFiles is numTargetFilesRemoved."""
+    return re.sub("num(?:(Removed|Added)(?=Files|Bytes))?(.*)", r"numTarget\2\1", metric)
 
 
 def _qualified(both: DataFrame, text: Expression, alias: str) -> Expression:

@@ -3,8 +3,6 @@
 A condition is built from the innermost value outwards; it is true if an outer value is NULL.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 

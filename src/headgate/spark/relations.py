@@ -4,8 +4,6 @@ Spark resolves other tables, views and functions. Errors of Spark are reported w
 the user's script.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ deletion vectors, the columns' names. The files are chosen before: Spark lists n
 nothing.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,15 +28,7 @@ from headgate.protocol.features import mapping_mode
 from headgate.protocol.scalars import DistantDate, DistantMoment
 from headgate.protocol.schema import types as delta
 from headgate.protocol.schema.column_mapping import physical_name, without_mapping
-from headgate.spark.file_names import (
-    OPTIONS,
-    hadoop,
-    is_plain,
-    is_simple,
-    pattern,
-    read_named,
-    urls_of,
-)
+from headgate.spark import file_names
 from headgate.spark.schema_conversion import (
     helper_column,
     physical,
@@ -85,7 +75,7 @@ class Files:
     @cached_property
     def by_url(self) -> Mapping[str, AddFile]:
         """The files by their normalized URLs."""
-        urls = urls_of(self.snapshot.location, self.files)
+        urls = file_names.urls_of(self.snapshot.location, self.files)
         return dict(zip(urls, self.files, strict=True))
 
     def find(self, named: str) -> AddFile:
@@ -249,7 +239,7 @@ class _Scan:
     def _foldered(self, folder: str, files: Sequence[AddFile]) -> DataFrame:
         """Let Spark parse partition values from folder names, which equal those in the log."""
         location = locations.normalize(self._snapshot.location)
-        base = hadoop(locations.join(location, folder) if folder else location)
+        base = file_names.hadoop(locations.join(location, folder) if folder else location)
         values = {item.name: F.col(quoted(item.name)) for item in self._partitioned}
         return self._in_columns(self._files(files, more=self._partitioned, basePath=base), values)
 
@@ -313,8 +303,8 @@ class _Scan:
         schema = spark_types.StructType(list(self._read_schema.fields))
         for item in more:
             schema = schema.add(item.name, to_spark(item.type))
-        reader = self._spark.read.schema(schema).options(**OPTIONS, **options)
-        rows = read_named(reader, [pattern(key) for key in self._keys(files)])
+        reader = self._spark.read.schema(schema).options(**file_names.OPTIONS, **options)
+        rows = file_names.read_named(reader, [file_names.pattern(key) for key in self._keys(files)])
         wanted = {*hidden, FILE, ROW} if self._located else {*hidden}
         if not wanted:
             return rows
@@ -327,7 +317,7 @@ class _Scan:
         """Return the rows, and for each row the name of its file."""
         if self._have_unique_last_names(files):
             return self._files(files, _NAME, *hidden), F.col(_NAME)
-        if all(map(is_plain, self._keys(files))):
+        if all(map(file_names.is_plain, self._keys(files))):
             return self._files(files, FILE, *hidden), F.col(FILE)
         # Spark spells names percent-encoded; a plus sign is one, whatever a form would make of it.
         decoded = F.url_decode(F.replace(F.col(FILE), F.lit("+"), F.lit("%2B")))
@@ -336,7 +326,7 @@ class _Scan:
     def _have_unique_last_names(self, files: Sequence[AddFile]) -> bool:
         """Whether last parts of names are unique: shorter names make the join faster."""
         names = [file.path.rpartition("/")[2] for file in files]
-        return len(set(names)) == len(names) and all(map(is_simple, names))
+        return len(set(names)) == len(names) and all(map(file_names.is_simple, names))
 
     def _known_by(self, files: Sequence[AddFile]) -> list[str]:
         keys = self._keys(files)
@@ -383,7 +373,9 @@ class _Scan:
         return quoted(stored) if stored == item.name else F.col(quoted(stored)).alias(item.name)
 
     def _keys(self, files: Sequence[AddFile]) -> list[str]:
-        return [hadoop(url) for url in urls_of(self._snapshot.location, files)]
+        return [
+            file_names.hadoop(url) for url in file_names.urls_of(self._snapshot.location, files)
+        ]
 
     def _texts(self, file: AddFile) -> tuple[str | None, ...]:
         return tuple(_partition_text(self._label, file, item) for item in self._partitioned)
@@ -433,7 +425,7 @@ def _by_folder(
         ending = "/" + "/".join(names)
         for file in files:
             folder = f"/{file.path}".rpartition("/")[0]
-            if not folder.endswith(ending) or not is_simple(file.path):
+            if not folder.endswith(ending) or not file_names.is_simple(file.path):
                 return None
             folders.setdefault(folder.removesuffix(ending)[1:], []).append(file)
     return folders
@@ -496,8 +488,8 @@ def input_files(frame: DataFrame) -> frozenset[str]:
 
 def written_down(frame: DataFrame, location: str, folder: str) -> DataFrame:
     """Write rows into a folder of a table, and return them as read from there."""
-    path = hadoop(locations.join(location, folder))
+    path = file_names.hadoop(locations.join(location, folder))
     with writing_files(frame.sparkSession):
         frame.write.mode("append").parquet(path)
-    read = frame.sparkSession.read.schema(frame.schema).options(**OPTIONS)
-    return read.parquet(pattern(path))
+    read = frame.sparkSession.read.schema(frame.schema).options(**file_names.OPTIONS)
+    return read.parquet(file_names.pattern(path))

@@ -1,7 +1,5 @@
 """Convert schemas between Spark and Delta: one JSON format, with a few differences."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A table whose schema changes with the rows that are written to it."""
 
-from __future__ import annotations
-
 from headgate.client.table_changes import described
 from headgate.names import fold
 from headgate.protocol import features

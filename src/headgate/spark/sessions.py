@@ -4,8 +4,6 @@
 or held at a value while Spark writes files. What is not in the list must not change results.
 """
 
-from __future__ import annotations
-
 import enum
 import os
 import re

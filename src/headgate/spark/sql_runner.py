@@ -1,7 +1,5 @@
 """Run SQL statements: those on our tables by the lake, the rest by Spark."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Final
 

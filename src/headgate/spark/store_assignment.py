@@ -7,8 +7,6 @@ declared lengths and generated columns are part of the columns' expressions, so 
 by them and none is looked at twice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Set
 from contextlib import nullcontext
 from typing import Final

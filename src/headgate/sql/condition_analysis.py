@@ -1,7 +1,5 @@
 """Find out what a condition or query is made of, and what it implies about the files of a table."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Recognize queries that only count the rows of a table."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from headgate.sql.cursor import Cursor

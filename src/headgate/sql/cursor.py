@@ -1,7 +1,5 @@
 """A cursor over the tokens of a statement; of an expression it only finds the end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Parse CREATE, ALTER, DROP and COMMENT ON, for tables and schemas."""
 
-from __future__ import annotations
-
 from headgate.errors import SyntaxRefusedError
 from headgate.protocol.encoding import replaced
 from headgate.protocol.expressions.lexer import TokenKind

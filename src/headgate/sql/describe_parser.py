@@ -1,7 +1,5 @@
 """Parse DESCRIBE, SHOW and USE."""
 
-from __future__ import annotations
-
 from headgate.protocol.expressions.lexer import TokenKind
 from headgate.protocol.expressions.parser import QUERY_STARTS
 from headgate.sql import statements

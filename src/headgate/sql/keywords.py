@@ -1,7 +1,5 @@
 """Keywords by their role in a statement, and functions with special properties."""
 
-from __future__ import annotations
-
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())

@@ -1,7 +1,5 @@
 """Positions in the user's text, and errors that point at them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from headgate.errors import SyntaxRefusedError

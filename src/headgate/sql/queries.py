@@ -4,8 +4,6 @@ Parses blocks, FROM clauses, joins and named queries. Expressions are only searc
 inside them, so any expression that Spark can evaluate is accepted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 

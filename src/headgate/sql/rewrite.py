@@ -4,8 +4,6 @@ A name becomes `{t0}`, `{t1}` …, for `spark.sql(text, t0=…, t1=…)`; every 
 Nothing else changes, and every place in what Spark sees can be traced back to the user's text.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

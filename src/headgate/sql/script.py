@@ -1,7 +1,5 @@
 """Split a script into statements, some of them unknown to Spark, and parse each of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 from headgate.protocol.expressions.lexer import Token, TokenKind

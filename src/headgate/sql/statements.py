@@ -4,8 +4,6 @@ Expressions, conditions and queries are pieces of the user's own text, never pri
 The values are structs, since creating as many dataclasses takes 100 ms at import.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Mapping
 
@@ -348,17 +346,9 @@ class DropColumns(msgspec.Struct, frozen=True):
     if_exists: bool
 
 
-TableChange = (
-    AddColumns
-    | RenameTable
-    | SetTableProperties
-    | UnsetTableProperties
-    | AddConstraint
-    | DropConstraint
-    | AlterColumns
-    | RenameColumn
-    | DropColumns
-)
+ColumnsChange = AddColumns | AlterColumns | RenameColumn | DropColumns
+PropertiesChange = SetTableProperties | UnsetTableProperties
+TableChange = ColumnsChange | PropertiesChange | RenameTable | AddConstraint | DropConstraint
 
 
 class AlterTable(_NamedStatement, frozen=True):
@@ -483,24 +473,8 @@ class Unsupported(_Statement, frozen=True):
     verb: str
 
 
-Statement = (
-    Query
-    | Insert
-    | Update
-    | Delete
-    | MergeInto
-    | CreateTable
-    | DropTable
-    | UndropTable
-    | AlterTable
-    | CommentOn
-    | Describe
-    | Show
-    | CreateSchema
-    | DropSchema
-    | RenameCatalog
-    | RenameSchema
-    | UseNamespace
-    | Foreign
-    | Unsupported
-)
+RowStatement = Insert | Update | Delete | MergeInto
+SchemaStatement = CreateSchema | DropSchema | RenameSchema | RenameCatalog | UseNamespace
+NameStatement = DropTable | UndropTable | CommentOn | SchemaStatement
+TableStatement = CreateTable | AlterTable | NameStatement | Describe | Show
+Statement = Query | RowStatement | TableStatement | Foreign | Unsupported

@@ -1,7 +1,5 @@
 """The system calls that a `LocalStore` makes, as one class that a test can replace."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

@@ -6,8 +6,6 @@ power loss. Links to places outside of the store are refused. Nothing is deleted
 even one in the place of the store's own folder: the link itself is deleted.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import secrets

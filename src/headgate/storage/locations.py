@@ -5,8 +5,6 @@ A location is an absolute URL whose path is percent-encoded exactly once and end
 decoded; one with a scheme is a URL and decoded once.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import threading

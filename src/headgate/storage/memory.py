@@ -1,7 +1,5 @@
 """Objects in memory, for tests and for lakes that live only as long as their process."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Sequence
 

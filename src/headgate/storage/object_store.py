@@ -5,8 +5,6 @@ empty, `.` or `..` segment, no NUL. Every store calls `check_path` first. Names 
 `.hg-` are reserved for the stores.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol

@@ -4,8 +4,6 @@ A checkpoint is classic, or V2 with a Parquet or JSON head and sidecars. Files g
 to Parquet without becoming Python objects.
 """
 
-from __future__ import annotations
-
 import enum
 import io
 import json

@@ -5,8 +5,6 @@ few actions about the table as objects, the many about files as one Arrow table.
 cannot be read completely raises `UnusableError`.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -51,14 +49,8 @@ _FEW: Final = {
 }
 # Raised by Arrow and our parsers for a file that is truncated, missing or not Parquet.
 _BROKEN: Final = (
-    pa.ArrowException,
-    errors.HeadgateError,
-    OSError,
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    TypeError,
-    ValueError,
+    *(pa.ArrowException, errors.HeadgateError, OSError, ArithmeticError),
+    *(AttributeError, LookupError, TypeError, ValueError),
 )
 
 

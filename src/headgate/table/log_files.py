@@ -4,8 +4,6 @@ Names come from `protocol.paths`. `_staged_commits` is never listed: a staged fi
 the name that the catalog gives. Spec: CM-03.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import secrets

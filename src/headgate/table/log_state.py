@@ -5,8 +5,6 @@ file names that can be computed do not suffice. From the state of an earlier ver
 commits are read. Spec: CM-15 to CM-18.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress

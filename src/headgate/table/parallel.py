@@ -1,7 +1,5 @@
 """Threads for work that mostly waits, for storage or for Arrow."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar

@@ -4,8 +4,6 @@ Partition values are evaluated once for each combination. Bounds of integers are
 columns, which drops most of many files cheaply; the rest is evaluated file by file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce

@@ -1,7 +1,5 @@
 """The content of a ratified commit: the catalog's copy, its staged file, or its published file."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from typing import Protocol

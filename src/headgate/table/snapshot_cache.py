@@ -1,7 +1,5 @@
 """Snapshots kept in memory, as the starting point of later reads."""
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 

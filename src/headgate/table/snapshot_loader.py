@@ -4,8 +4,6 @@ A later snapshot is built from an earlier one and costs what the new commits hol
 answer has protocol and metadata, the log is read only when files are asked for. Spec: RD-01, CM-22.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -20,14 +18,8 @@ from headgate.protocol.log.replay import TableState
 from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.storage.locations import store_for as default_store_for
 from headgate.storage.object_store import ObjectStore
+from headgate.table import log_state
 from headgate.table.log_files import DeltaLog
-from headgate.table.log_state import (
-    ManagedSource,
-    PlainSource,
-    complete,
-    readable,
-    refuse_unreadable,
-)
 from headgate.table.snapshot import LazyState, Snapshot, Unread
 from headgate.table.snapshot_cache import SnapshotCache
 from headgate.table.state_checks import check_against_catalog, check_against_file
@@ -65,7 +57,7 @@ def load(
     resolved = table if isinstance(table, Resolved) else resolve(catalog, table, sequence)
     if not resolved.catalog_managed:
         return load_path(resolved.location, version=version, as_of_ms=as_of_ms, store_for=store_for)
-    source = ManagedSource(catalog, resolved, DeltaLog(store_for(resolved.location)))
+    source = log_state.ManagedSource(catalog, resolved, DeltaLog(store_for(resolved.location)))
     if as_of_ms is not None:
         version = source.at(as_of_ms)
     elif version is None:
@@ -96,7 +88,7 @@ def load_path(
     store_for: StoreFor = default_store_for,
 ) -> Snapshot:
     """Load a plain table by its path; refuse a catalog-managed one. Spec: RD-02."""
-    source = PlainSource(location, DeltaLog(store_for(location)))
+    source = log_state.PlainSource(location, DeltaLog(store_for(location)))
     last = source.latest
     if version is not None and 0 <= version < last:
         latest = source.latest_or_damaged(version)  # the log above it may be damaged
@@ -104,7 +96,7 @@ def load_path(
         latest = source.state(last, None)
     source.refuse_managed(latest)
     if as_of_ms is not None:
-        _, metadata = complete(latest, location)
+        _, metadata = log_state.complete(latest, location)
         version = source.version_at(as_of_ms, last, metadata)
     if version is None or version == last:
         return _plain(source, latest)
@@ -152,7 +144,7 @@ def follow(
 
 def _managed(
     catalog: ManagingCatalog,
-    source: ManagedSource,
+    source: log_state.ManagedSource,
     resolved: Resolved,
     version: Version,
     base: Snapshot | None,
@@ -182,12 +174,12 @@ def _unread(
 ) -> Snapshot:
     """Return the latest version as the catalog answered it, without reading its log."""
     label, version = resolved.name or resolved.table_id, resolved.latest
-    refuse_unreadable(protocol, label, version)
+    log_state.refuse_unreadable(protocol, label, version)
     _refuse_other_table(metadata, resolved, label)
 
     def read() -> TableState:
         # A new source for each attempt: a file that was missing once may exist the next time.
-        return _read(ManagedSource(catalog, resolved, log), resolved, version, before)[0]
+        return _read(log_state.ManagedSource(catalog, resolved, log), resolved, version, before)[0]
 
     unread = Unread(resolved.checksum, resolved.commits, before, read)
     return _snapshot(resolved, log, version, protocol, metadata, unread)
@@ -220,10 +212,10 @@ def _snapshot(
 
 
 def _read(
-    source: ManagedSource, resolved: Resolved, version: Version, before: TableState | None
+    source: log_state.ManagedSource, resolved: Resolved, version: Version, before: TableState | None
 ) -> tuple[TableState, Protocol, Metadata]:
     state = source.state(version, before)
-    protocol, metadata = readable(state, source.label)
+    protocol, metadata = log_state.readable(state, source.label)
     _refuse_other_table(metadata, resolved, source.label)
     is_latest = version == resolved.latest
     if is_latest:
@@ -241,8 +233,8 @@ def _refuse_other_table(metadata: Metadata, resolved: Resolved, label: str) -> N
         )
 
 
-def _plain(source: PlainSource, state: TableState) -> Snapshot:
-    protocol, metadata = readable(state, source.label)
+def _plain(source: log_state.PlainSource, state: TableState) -> Snapshot:
+    protocol, metadata = log_state.readable(state, source.label)
     check_against_file(source.checksum(state.version), state, source.label)
     return Snapshot(
         location=source.label,
@@ -262,7 +254,7 @@ def _is_near(snapshot: Snapshot, version: Version, resolved: Resolved) -> bool:
     return snapshot.version >= checkpoint.last or version - snapshot.version <= _NEAR
 
 
-def _is_still_valid(snapshot: Snapshot, source: ManagedSource) -> bool:
+def _is_still_valid(snapshot: Snapshot, source: log_state.ManagedSource) -> bool:
     """Return True if a snapshot's version is still the same commit."""
     # A catalog that was restored from a backup gives the versions it lost to other, later commits.
     # A version that was cleaned up since is gone, even if it is in memory.

@@ -4,8 +4,6 @@ A difference is logged and does not stop readers: every commit was verified by i
 the declared sum that is wrong, and a writer who declared one must not lock out all readers.
 """
 
-from __future__ import annotations
-
 import logging
 from typing import cast
 

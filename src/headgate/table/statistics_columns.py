@@ -1,7 +1,5 @@
 """The statistics of many files at once, as Arrow columns."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -3,8 +3,6 @@
 In-commit timestamps are used from the version that enabled them, file times before it.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable
 

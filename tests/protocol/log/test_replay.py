@@ -24,6 +24,7 @@ from headgate.protocol.actions import (
     encode,
     join,
 )
+from headgate.protocol.encoding import replaced
 from headgate.protocol.log.replay import (
     EMPTY,
     Layered,
@@ -112,6 +113,15 @@ def test_a_file_is_known_by_its_path_and_its_deletion_vector() -> None:
 def test_an_add_that_repeats_a_live_file_is_counted_once_and_a_remove_may_miss() -> None:
     state = replayed([add("a", 5)], [add("a", 6)], [remove("never there")], [remove("never there")])
     assert (state.num_files, state.size_in_bytes) == (1, 6)
+
+
+def test_files_that_only_change_places_are_replayed_as_others_are() -> None:
+    compacted = [
+        replaced(one, data_change=False) for one in (remove("a"), remove("b"), add("c", 7))
+    ]
+    state = replayed([add("a"), add("b")], compacted)
+    assert live(state) == {("c", None): 7}
+    assert sorted(file.path for file in state.removed()) == ["a", "b"]
 
 
 def test_the_latest_protocol_and_metadata_count() -> None:

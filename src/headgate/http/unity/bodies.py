@@ -5,8 +5,6 @@ fields are ignored, as all clients of these dialects do. Where both dialects hav
 name, that of the older REST begins with `Older`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -252,19 +250,11 @@ class SetSnapshotVersion(
 
 
 Requirement = AssertTableUuid | AssertEtag
-Update = (
-    AddCommit
-    | SetPublished
-    | SetProperties
-    | RemoveProperties
-    | SetProtocol
-    | SetColumns
-    | SetPartitionColumns
-    | SetTableComment
-    | SetDomainMetadata
-    | RemoveDomainMetadata
-    | SetSnapshotVersion
-)
+# In the order in which the dialect applies updates: later ones may depend on earlier ones.
+_CommitUpdate = AddCommit | SetPublished
+_SchemaUpdate = SetColumns | SetPartitionColumns | SetProtocol
+_PropertyUpdate = SetProperties | RemoveProperties | SetDomainMetadata | RemoveDomainMetadata
+Update = _CommitUpdate | _SchemaUpdate | _PropertyUpdate | SetTableComment | SetSnapshotVersion
 
 
 class TableUpdate(_Kebab, frozen=True, kw_only=True):

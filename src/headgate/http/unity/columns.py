@@ -1,7 +1,5 @@
 """Columns in the dialects: a StructType with nested types in kebab-case, or a flat list."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace

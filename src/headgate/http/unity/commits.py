@@ -1,7 +1,5 @@
 """Commits, which work alike in both dialects: a staged file, and a claim of what is published."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from headgate.api.messages import Answer, Ratified, RatifiedCommit, TableInfo, VersionTaken

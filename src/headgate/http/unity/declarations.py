@@ -1,7 +1,5 @@
 """Compare what a client declares of its commit with the content, which alone counts."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -17,13 +15,9 @@ from headgate.protocol.schema import types as schemas
 
 # Properties that the server derives from the log, so that the log does not have them.
 DERIVED: Final = (
-    features.ASKING,
-    "delta.minReaderVersion",
-    "delta.minWriterVersion",
-    "delta.lastUpdateVersion",
-    "delta.lastCommitTimestamp",
+    *(features.ASKING, "delta.minReaderVersion", "delta.minWriterVersion", "clusteringColumns"),
+    *("delta.lastUpdateVersion", "delta.lastCommitTimestamp"),
     "delta.rowTracking.rowIdHighWaterMark",
-    "clusteringColumns",
 )
 _DOMAINS: Final = frozenset({clustering.DOMAIN, row_ids.DOMAIN})
 _MARK: Final = "rowIdHighWaterMark"

@@ -5,10 +5,8 @@ it unchanged: a client that reads a CSV file by its name needs its options. What
 log of a managed table, such as `delta.feature.*`, is stored as properties here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from headgate.catalog.tables import ExternalTable
 from headgate.errors import InvalidArgumentError
@@ -27,20 +25,7 @@ _CLUSTERING: Final = "clusteringColumns"
 _VERSION: Final = "delta.lastUpdateVersion"
 _TIMESTAMP: Final = "delta.lastCommitTimestamp"
 _MANAGED: Final = f"{features.ASKING}{features.CATALOG_MANAGED}"
-# The order in which the dialect applies updates: later ones may depend on earlier ones.
-_ORDER: Final = (
-    bodies.AddCommit,
-    bodies.SetPublished,
-    bodies.SetColumns,
-    bodies.SetPartitionColumns,
-    bodies.SetProtocol,
-    bodies.SetProperties,
-    bodies.RemoveProperties,
-    bodies.SetDomainMetadata,
-    bodies.RemoveDomainMetadata,
-    bodies.SetTableComment,
-    bodies.SetSnapshotVersion,
-)
+_ORDER: Final = get_args(bodies.Update)
 
 
 def declared(body: bodies.OlderNewTable) -> ExternalTable:

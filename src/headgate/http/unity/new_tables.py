@@ -1,7 +1,5 @@
 """New managed tables: requirements, staging, and registration."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final

@@ -6,8 +6,6 @@ here it uses any staged file that it finds. So Sail gets every version of the ra
 staged file, or the URL of a published commit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import msgspec

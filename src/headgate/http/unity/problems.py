@@ -6,8 +6,6 @@ minutes. So a violation is 400, and 409 is only for a version that is taken and 
 requirement that no longer holds.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """The part of the older REST that clients of both dialects need: catalogs, schemas, tables."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Finds tables by the names that clients send, and describes them in the form of the dialects."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path

@@ -6,8 +6,6 @@ they are returned. One POST carries the commit, the claim of what is published a
 metadata.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final, TypeVar

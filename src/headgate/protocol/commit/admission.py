@@ -4,23 +4,12 @@ Every reason against it is a `Violation`. What other writers did meanwhile is ch
 `conflicts`, and which files exist by the catalog.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterable, Iterator
 
 from headgate.errors import HeadgateError
-from headgate.protocol import features
-from headgate.protocol.actions import (
-    AddCdcFile,
-    AddFile,
-    Metadata,
-    Protocol,
-    TableId,
-    TxnId,
-    Version,
-)
+from headgate.protocol import actions, features
 from headgate.protocol.commit import row_ids
 from headgate.protocol.commit.examination import Examined, Violation
 from headgate.protocol.commit.facts import Head
@@ -52,7 +41,7 @@ def judge(
     *,
     now_ms: int,
     max_ahead_ms: int = MAX_AHEAD_MS,
-    txn_id: TxnId,
+    txn_id: actions.TxnId,
     required: Iterable[str] = (),
 ) -> list[Violation]:
     """List what keeps content from being the next version of a table.
@@ -73,7 +62,7 @@ def judge(
         found.extend(_schema_violations(protocol, metadata, head.metadata))
         found.extend(_metadata_violations(head, protocol, metadata))
         found.extend(_required_violations(head, protocol, metadata, required))
-    version = Version(head.version + 1)
+    version = actions.Version(head.version + 1)
     high_water = head.row_id_high_water
     found.extend(_action_violations(examined, protocol, metadata, version, high_water))
     return found
@@ -81,11 +70,11 @@ def judge(
 
 def judge_first(
     examined: Examined,
-    table_id: TableId,
+    table_id: actions.TableId,
     *,
     now_ms: int,
     max_ahead_ms: int = MAX_AHEAD_MS,
-    txn_id: TxnId | None,
+    txn_id: actions.TxnId | None,
 ) -> list[Violation]:
     """List what keeps content from being version 0 of a managed table. Spec: LC-02."""
     found: list[Violation] = []
@@ -105,11 +94,11 @@ def judge_first(
         found.append(Violation("remove-in-first", "version 0 removes files, and there are none"))
     if protocol is not None and metadata is not None:
         found.extend(_schema_violations(protocol, metadata, None))
-        found.extend(_action_violations(examined, protocol, metadata, Version(0), None))
+        found.extend(_action_violations(examined, protocol, metadata, actions.Version(0), None))
     return found
 
 
-def _txn_id_violations(examined: Examined, txn_id: TxnId) -> Iterator[Violation]:
+def _txn_id_violations(examined: Examined, txn_id: actions.TxnId) -> Iterator[Violation]:
     if examined.txn_id is not None and examined.txn_id != txn_id:
         why = f"commitInfo has txnId {examined.txn_id}, the proposal {txn_id}"
         yield Violation("txn-id-mismatch", why)
@@ -132,7 +121,7 @@ def _timestamp_violations(
 # Protocol
 
 
-def _protocol_violations(before: Protocol, after: Protocol) -> Iterator[Violation]:
+def _protocol_violations(before: actions.Protocol, after: actions.Protocol) -> Iterator[Violation]:
     yield from _malformed_protocol(after)
     if (
         after.min_reader_version < before.min_reader_version
@@ -149,7 +138,7 @@ def _protocol_violations(before: Protocol, after: Protocol) -> Iterator[Violatio
     yield from _unreadable(set(features.unreadable(after)).difference(features.unreadable(before)))
 
 
-def _first_protocol_violations(protocol: Protocol) -> Iterator[Violation]:
+def _first_protocol_violations(protocol: actions.Protocol) -> Iterator[Violation]:
     yield from _malformed_protocol(protocol)
     if not features.is_catalog_managed(protocol):
         why = (
@@ -163,7 +152,7 @@ def _first_protocol_violations(protocol: Protocol) -> Iterator[Violation]:
     yield from _unreadable(features.unreadable(protocol))
 
 
-def _malformed_protocol(protocol: Protocol) -> Iterator[Violation]:
+def _malformed_protocol(protocol: actions.Protocol) -> Iterator[Violation]:
     for problem in features.valid(protocol):
         yield Violation("protocol-malformed", f"in the protocol {problem}")
 
@@ -176,7 +165,9 @@ def _unreadable(names: Iterable[str]) -> Iterator[Violation]:
 # Metadata
 
 
-def _identity_violations(metadata: Metadata, table_id: TableId) -> Iterator[Violation]:
+def _identity_violations(
+    metadata: actions.Metadata, table_id: actions.TableId
+) -> Iterator[Violation]:
     """Check what the metadata of this table must have in every version."""
     if (given := metadata.configuration.get(TABLE_ID_PROPERTY)) != table_id:
         why = f"{TABLE_ID_PROPERTY} is {given!r}, but the table's id is {table_id}"
@@ -187,7 +178,7 @@ def _identity_violations(metadata: Metadata, table_id: TableId) -> Iterator[Viol
         yield Violation("not-parquet", f"data files are {metadata.format.provider!r}, not parquet")
 
 
-def _log_id_violations(metadata: Metadata, head: Head) -> Iterator[Violation]:
+def _log_id_violations(metadata: actions.Metadata, head: Head) -> Iterator[Violation]:
     """Check that the log keeps its own id, which its first writer may have chosen."""
     if metadata.id not in (head.metadata.id, head.table_id):
         why = f"metaData.id is {metadata.id!r}, and was {head.metadata.id!r}"
@@ -195,7 +186,7 @@ def _log_id_violations(metadata: Metadata, head: Head) -> Iterator[Violation]:
 
 
 def _schema_violations(
-    protocol: Protocol, metadata: Metadata, before: Metadata | None
+    protocol: actions.Protocol, metadata: actions.Metadata, before: actions.Metadata | None
 ) -> Iterator[Violation]:
     struct = _schema_of(metadata)
     if isinstance(struct, Violation):
@@ -215,7 +206,9 @@ def _schema_violations(
         yield from _mapping_violations(struct, metadata)
 
 
-def _mapping_violations(struct: types.StructType, metadata: Metadata) -> Iterator[Violation]:
+def _mapping_violations(
+    struct: types.StructType, metadata: actions.Metadata
+) -> Iterator[Violation]:
     """Check that with column mapping every field has an id of its own and a physical name."""
     greatest = _number(metadata, column_mapping.MAX_COLUMN_ID)
     seen: set[int] = set()
@@ -234,7 +227,9 @@ def _mapping_violations(struct: types.StructType, metadata: Metadata) -> Iterato
             seen.add(number)
 
 
-def _metadata_violations(head: Head, protocol: Protocol, after: Metadata) -> Iterator[Violation]:
+def _metadata_violations(
+    head: Head, protocol: actions.Protocol, after: actions.Metadata
+) -> Iterator[Violation]:
     """Check what metadata must keep from the previous version."""
     before = head.metadata
     old, new = features.mapping_mode(head.protocol, before), features.mapping_mode(protocol, after)
@@ -258,7 +253,7 @@ def _metadata_violations(head: Head, protocol: Protocol, after: Metadata) -> Ite
 
 
 def _required_violations(
-    head: Head, protocol: Protocol, after: Metadata, required: Iterable[str]
+    head: Head, protocol: actions.Protocol, after: actions.Metadata, required: Iterable[str]
 ) -> Iterator[Violation]:
     for name in required:
         condition = features.FEATURES[name].active_when
@@ -276,9 +271,9 @@ def _required_violations(
 
 def _action_violations(
     examined: Examined,
-    protocol: Protocol,
-    metadata: Metadata,
-    version: Version,
+    protocol: actions.Protocol,
+    metadata: actions.Metadata,
+    version: actions.Version,
     row_id_high_water: int | None,
 ) -> Iterator[Violation]:
     supported = features.effective(protocol)
@@ -303,13 +298,13 @@ def _action_violations(
 
 
 def _partition_violations(
-    examined: Examined, protocol: Protocol, metadata: Metadata
+    examined: Examined, protocol: actions.Protocol, metadata: actions.Metadata
 ) -> Iterator[Violation]:
     names = _partition_names(protocol, metadata)
     if names is None:
         return  # the schema is malformed, which is another violation
     expected = set(names)
-    files: Iterable[tuple[AddFile | AddCdcFile, int | None]] = itertools.chain(
+    files: Iterable[tuple[actions.AddFile | actions.AddCdcFile, int | None]] = itertools.chain(
         zip(examined.adds, examined.add_lines, strict=True), ((cdc, None) for cdc in examined.cdcs)
     )
     for file, line in files:
@@ -319,7 +314,7 @@ def _partition_violations(
             yield Violation("partition-values", why, line)
 
 
-def _unmapped_violations(examined: Examined, metadata: Metadata) -> Iterator[Violation]:
+def _unmapped_violations(examined: Examined, metadata: actions.Metadata) -> Iterator[Violation]:
     """Find a new file whose columns have logical names: all of them would be read as null."""
     # DuckDB 1.5.5 writes such files. A writer writes all its files alike, so one is checked.
     struct = _schema_of(metadata)
@@ -356,7 +351,7 @@ def _domain_violations(examined: Examined, supported: frozenset[str]) -> Iterato
 
 
 def _row_id_violations(
-    examined: Examined, version: Version, row_id_high_water: int | None
+    examined: Examined, version: actions.Version, row_id_high_water: int | None
 ) -> Iterator[Violation]:
     used = -1 if row_id_high_water is None else row_id_high_water
     removed = {normal_path(file.path): file.base_row_id for file in examined.removes}
@@ -402,7 +397,7 @@ def _row_id_violations(
 
 
 def _new_id_problem(
-    examined: Examined, add: AddFile, bounds: Bounds, version: Version, used: int
+    examined: Examined, add: actions.AddFile, bounds: Bounds, version: actions.Version, used: int
 ) -> tuple[str, str] | None:
     """Return the rule that the row ids of a new file violate, and how."""
     if bounds.num_records is None:
@@ -420,7 +415,9 @@ def _new_id_problem(
     return None
 
 
-def _had_ids_before(add: AddFile, records: int | None, version: Version, used: int) -> bool:
+def _had_ids_before(
+    add: actions.AddFile, records: int | None, version: actions.Version, used: int
+) -> bool:
     """Return True if a file's rows got their ids in an earlier version: it is restored."""
     return (
         add.base_row_id is not None
@@ -442,14 +439,14 @@ def _range_violations(ranges: list[tuple[int, int]], marks: list[int]) -> Iterat
 # Parts of metadata
 
 
-def _schema_of(metadata: Metadata) -> types.StructType | Violation:
+def _schema_of(metadata: actions.Metadata) -> types.StructType | Violation:
     try:
         return types.from_json(metadata.schema_string)
     except HeadgateError as error:
         return Violation("schema-malformed", error.message.rstrip("."))
 
 
-def _partition_names(protocol: Protocol, metadata: Metadata) -> list[str] | None:
+def _partition_names(protocol: actions.Protocol, metadata: actions.Metadata) -> list[str] | None:
     """Return the physical names of the partition columns; None if the schema is malformed."""
     if not metadata.partition_columns or features.mapping_mode(protocol, metadata) == "none":
         return metadata.partition_columns
@@ -460,6 +457,6 @@ def _partition_names(protocol: Protocol, metadata: Metadata) -> list[str] | None
     return [columns.get(name, name) for name in metadata.partition_columns]
 
 
-def _number(metadata: Metadata, key: str) -> int | None:
+def _number(metadata: actions.Metadata, key: str) -> int | None:
     text = metadata.configuration.get(key, "").strip()
     return int(text) if _DIGITS.fullmatch(text) is not None else None

@@ -4,8 +4,6 @@
 or dropped is not a conflict here: the catalog checks it.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterable, Iterator, Set
 from collections.abc import Sequence as Many
@@ -14,19 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from headgate.protocol.actions import (
-    AddFile,
-    DomainMetadata,
-    FileKey,
-    Metadata,
-    Protocol,
-    RemoveFile,
-    Sequence,
-    SetTransaction,
-    TableId,
-    TxnId,
-    Version,
-)
+from headgate.protocol import actions
 from headgate.protocol.commit.row_ids import DOMAIN as ROW_TRACKING
 from headgate.protocol.data_paths import normal_path
 from headgate.protocol.expressions.predicates import Predicate
@@ -63,8 +49,8 @@ class Isolation(enum.Enum):
 class Scan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What a statement read from a table; without a predicate, all of it."""
 
-    table_id: TableId
-    version: Version
+    table_id: actions.TableId
+    version: actions.Version
     predicate: Predicate | None = None
     files: tuple[str, ...] | None = None  # paths left after pruning; None: see the predicate
     fed: bool = True  # the read fed a write
@@ -93,7 +79,7 @@ class Changes(
     app_ids: tuple[str, ...] = ()
     domains: tuple[str, ...] = ()
     added: tuple[FileSummary, ...] | None = ()  # None: too many to list, so any may match
-    removed: tuple[FileKey, ...] | None = ()
+    removed: tuple[actions.FileKey, ...] | None = ()
     data_change: bool = False
     blind: bool = False
 
@@ -112,11 +98,11 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     """A conflict rule, and the winner that it applies to."""
 
     rule: str
-    table_id: TableId
-    version: Version
+    table_id: actions.TableId
+    version: actions.Version
     says: str
-    txn_id: TxnId | None = None
-    sequence: Sequence | None = None
+    txn_id: actions.TxnId | None = None
+    sequence: actions.Sequence | None = None
     files: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -130,18 +116,18 @@ UNCHANGED = Changes()
 class Winner:
     """A commit ratified after the attempt's base."""
 
-    version: Version
+    version: actions.Version
     changes: Changes
-    txn_id: TxnId | None = None
-    sequence: Sequence | None = None
+    txn_id: actions.TxnId | None = None
+    sequence: actions.Sequence | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """What a transaction did to one table since its base: it wrote it, read it, or both."""
 
-    table_id: TableId
-    base: Version
+    table_id: actions.TableId
+    base: actions.Version
     changes: Changes = UNCHANGED
     removed: frozenset[str] = frozenset()  # all paths it removes or adds a deletion vector to
     scans: tuple[Scan, ...] = ()
@@ -156,12 +142,12 @@ class Attempt:
 
 def summarize(
     *,
-    adds: Many[AddFile] = (),
-    removes: Many[RemoveFile] = (),
-    txns: Many[SetTransaction] = (),
-    domains: Many[DomainMetadata] = (),
-    metadata: Metadata | None = None,
-    protocol: Protocol | None = None,
+    adds: Many[actions.AddFile] = (),
+    removes: Many[actions.RemoveFile] = (),
+    txns: Many[actions.SetTransaction] = (),
+    domains: Many[actions.DomainMetadata] = (),
+    metadata: actions.Metadata | None = None,
+    protocol: actions.Protocol | None = None,
     bounds: Many[Bounds] | None = None,
     only_these: bool = True,
     says_blind: bool = True,
@@ -198,7 +184,7 @@ def summarize(
     )
 
 
-def _summary(file: AddFile, bounds: Bounds) -> FileSummary:
+def _summary(file: actions.AddFile, bounds: Bounds) -> FileSummary:
     return FileSummary(
         path=file.path,
         partition_values=file.partition_values,
@@ -212,7 +198,7 @@ def is_blind(parts: Iterable[Changes], scans: Iterable[Scan]) -> bool:
     return all(part.blind for part in parts) and not any(scan.fed for scan in scans)
 
 
-def is_neutral(before: Metadata, after: Metadata) -> bool:
+def is_neutral(before: actions.Metadata, after: actions.Metadata) -> bool:
     """Return True if a change of metadata does not affect how rows are read or written."""
     return (
         before.id == after.id
@@ -223,7 +209,7 @@ def is_neutral(before: Metadata, after: Metadata) -> bool:
     )
 
 
-def _relevant(metadata: Metadata) -> dict[str, str]:
+def _relevant(metadata: actions.Metadata) -> dict[str, str]:
     return {
         key: value
         for key, value in metadata.configuration.items()
@@ -234,7 +220,7 @@ def _relevant(metadata: Metadata) -> dict[str, str]:
 # Conflicts
 
 
-def level(isolation: Isolation, metadata: Metadata | None) -> Isolation:
+def level(isolation: Isolation, metadata: actions.Metadata | None) -> Isolation:
     """Return the isolation level for a table: the stronger of the transaction's and its own."""
     own = "" if metadata is None else metadata.configuration.get("delta.isolationLevel", "")
     return Isolation.SERIALIZABLE if own.strip().lower() == "serializable" else isolation

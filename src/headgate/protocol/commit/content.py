@@ -1,7 +1,5 @@
 """The content of a commit, as it is proposed to a catalog."""
 
-from __future__ import annotations
-
 import enum
 
 import msgspec

@@ -5,8 +5,6 @@ transaction of the database, and calls it again with more facts when the decisio
 Spec: CM-10, CM-11, MT-01.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping

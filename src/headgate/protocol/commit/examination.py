@@ -4,8 +4,6 @@ This is done once per proposal, outside of any lock. `admission` compares the re
 Content that cannot be parsed at all is `MalformedError`; everything else is a `Violation`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
@@ -15,21 +13,7 @@ from urllib.parse import unquote
 import msgspec
 
 from headgate.errors import InvariantError, MalformedError
-from headgate.protocol.actions import (
-    AddCdcFile,
-    AddFile,
-    CheckpointMetadata,
-    CommitInfo,
-    DeletionVector,
-    DomainMetadata,
-    Metadata,
-    Protocol,
-    RemoveFile,
-    SetTransaction,
-    SidecarFile,
-    TxnId,
-    Unknown,
-)
+from headgate.protocol import actions
 from headgate.protocol.commit import strict_json
 from headgate.protocol.commit.conflicts import Changes, summarize
 from headgate.protocol.commit.content import Inline
@@ -61,16 +45,16 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     commit_info: Mapping[str, object]
     commit_info_rest: bytes  # inline: encoded, without what the catalog adds
     timestamp_ms: int | None  # `inCommitTimestamp` of a file; the catalog assigns an inline one
-    txn_id: TxnId | None
-    metadata: Metadata | None
-    protocol: Protocol | None
-    adds: tuple[AddFile, ...]
+    txn_id: actions.TxnId | None
+    metadata: actions.Metadata | None
+    protocol: actions.Protocol | None
+    adds: tuple[actions.AddFile, ...]
     add_lines: tuple[int, ...]  # the line number of each add
     bounds: tuple[Bounds, ...]  # of each add
-    removes: tuple[RemoveFile, ...]
-    cdcs: tuple[AddCdcFile, ...]
-    txns: tuple[SetTransaction, ...]
-    domains: tuple[DomainMetadata, ...]
+    removes: tuple[actions.RemoveFile, ...]
+    cdcs: tuple[actions.AddCdcFile, ...]
+    txns: tuple[actions.SetTransaction, ...]
+    domains: tuple[actions.DomainMetadata, ...]
     changes: Changes
     intent: str  # hash of all that does not depend on the version: the same after every rebase
     violations: tuple[Violation, ...]
@@ -87,7 +71,7 @@ def examine(content: Inline, limits: ParseLimits = DEFAULT_LIMITS) -> Examined:
         [
             Violation("two-commit-infos", why, line.number)
             for line in lines
-            if isinstance(line.action, CommitInfo)
+            if isinstance(line.action, actions.CommitInfo)
         ],
     )
 
@@ -107,7 +91,7 @@ def examine_file(
         # harmless if the size is declared.
         found.append(Violation("no-last-newline", "the last line does not end with a newline"))
     lines = strict_json.read(content, limits)
-    infos = [line for line in lines if isinstance(line.action, CommitInfo)]
+    infos = [line for line in lines if isinstance(line.action, actions.CommitInfo)]
     if not infos:
         found.append(Violation("no-commit-info", "there is no commitInfo"))
         return _examined(lines, _Info(False, {}), found)
@@ -133,7 +117,7 @@ class _Info(msgspec.Struct, frozen=True, gc=False):
     is_inline: bool
     body: Mapping[str, object]
     rest: bytes = b""
-    txn_id: TxnId | None = None
+    txn_id: actions.TxnId | None = None
     timestamp_ms: int | None = None
 
     @property
@@ -148,62 +132,62 @@ _ASSIGNED_KEYS = ("inCommitTimestamp", "txnId")  # of an inline commit, by the c
 
 def _file_info(line: Line) -> _Info:
     info = line.action
-    if not isinstance(info, CommitInfo):
+    if not isinstance(info, actions.CommitInfo):
         raise InvariantError(f"A {line.name} is not a commitInfo.")
-    txn_id = TxnId(info.txn_id) if info.txn_id else None
+    txn_id = actions.TxnId(info.txn_id) if info.txn_id else None
     return _Info(False, line.body or {}, b"", txn_id, info.in_commit_timestamp)
 
 
 def _examined(lines: Many[Line], info: _Info, found: list[Violation]) -> Examined:
-    adds: list[AddFile] = []
+    adds: list[actions.AddFile] = []
     add_lines: list[int] = []
-    removes: list[RemoveFile] = []
-    cdcs: list[AddCdcFile] = []
-    txns: list[SetTransaction] = []
-    domains: list[DomainMetadata] = []
-    metadata: Metadata | None = None
-    protocol: Protocol | None = None
+    removes: list[actions.RemoveFile] = []
+    cdcs: list[actions.AddCdcFile] = []
+    txns: list[actions.SetTransaction] = []
+    domains: list[actions.DomainMetadata] = []
+    metadata: actions.Metadata | None = None
+    protocol: actions.Protocol | None = None
     are_all_known = True
     for line in lines:
         match line.action:
-            case AddFile() as add:
+            case actions.AddFile() as add:
                 adds.append(add)
                 add_lines.append(line.number)
                 found.extend(_path_violations(add.path, line.number))
-            case RemoveFile() as remove:
+            case actions.RemoveFile() as remove:
                 removes.append(remove)
                 found.extend(_path_violations(remove.path, line.number))
-            case SetTransaction() as txn:
+            case actions.SetTransaction() as txn:
                 txns.append(txn)
-            case DomainMetadata() as domain:
+            case actions.DomainMetadata() as domain:
                 domains.append(domain)
-            case Metadata() as given:
+            case actions.Metadata() as given:
                 if metadata is not None:
                     found.append(
                         Violation("two-metadata", "there is a second metaData", line.number)
                     )
                 metadata = given
-            case Protocol() as given_protocol:
+            case actions.Protocol() as given_protocol:
                 if protocol is not None:
                     found.append(
                         Violation("two-protocols", "there is a second protocol", line.number)
                     )
                 protocol = given_protocol
-            case AddCdcFile() as cdc:
+            case actions.AddCdcFile() as cdc:
                 cdcs.append(cdc)
                 are_all_known = False
                 found.extend(_path_violations(cdc.path, line.number))
-            case SidecarFile() | CheckpointMetadata():
+            case actions.SidecarFile() | actions.CheckpointMetadata():
                 why = f"{line.name} is for checkpoints only"
                 found.append(Violation("checkpoint-action", why, line.number))
-            case CommitInfo():
+            case actions.CommitInfo():
                 pass
-            case Unknown():
+            case actions.Unknown():
                 are_all_known = False
     bounds = [_judge_file(add, number, found) for add, number in zip(adds, add_lines, strict=True)]
     if len(adds) + len(removes) > 1 or len(txns) > 1 or len(domains) > 1:
         found.extend(_repetitions(lines, adds, removes, txns, domains))
-    kept = tuple([line for line in lines if not isinstance(line.action, CommitInfo)])
+    kept = tuple([line for line in lines if not isinstance(line.action, actions.CommitInfo)])
     return Examined(
         is_inline=info.is_inline,
         lines=kept,
@@ -236,17 +220,17 @@ def _examined(lines: Many[Line], info: _Info, found: list[Violation]) -> Examine
     )
 
 
-def _intent(lines: Many[Line], removes: Many[RemoveFile]) -> str:
+def _intent(lines: Many[Line], removes: Many[actions.RemoveFile]) -> str:
     """Hash all content but `commitInfo` and what a rebase changes."""
     removed = {normal_path(file.path) for file in removes}
     hashed = []
     for line in lines:
         match line.action:
-            case AddFile(base_row_id=None, default_row_commit_version=None):
+            case actions.AddFile(base_row_id=None, default_row_commit_version=None):
                 hashed.append(line.raw)
-            case AddFile(path=path) if normal_path(path) not in removed:
+            case actions.AddFile(path=path) if normal_path(path) not in removed:
                 hashed.append(_without_row_ids(line.raw))
-            case DomainMetadata(domain=domain) if domain == ROW_TRACKING:
+            case actions.DomainMetadata(domain=domain) if domain == ROW_TRACKING:
                 pass
             case _:
                 hashed.append(line.raw)
@@ -278,13 +262,13 @@ def _given_info(given: Mapping[str, object], limits: ParseLimits) -> _Info:
     txn_id = given.get("txnId")
     if txn_id is not None and not isinstance(txn_id, str):
         raise MalformedError("The commitInfo cannot be read: its txnId is not a string.")
-    return _Info(True, given, raw, TxnId(txn_id) if txn_id else None)
+    return _Info(True, given, raw, actions.TxnId(txn_id) if txn_id else None)
 
 
 # Files
 
 
-def _judge_file(add: AddFile, number: int, found: list[Violation]) -> Bounds:
+def _judge_file(add: actions.AddFile, number: int, found: list[Violation]) -> Bounds:
     """Parse the bounds of an added file, and check its statistics and deletion vector."""
     bounds = NO_BOUNDS
     if add.stats is not None:
@@ -316,7 +300,7 @@ _INT32 = 2**31
 _GREATEST = 2**63 - 1
 
 
-def _vector_problem(vector: DeletionVector, records: int | None) -> str | None:
+def _vector_problem(vector: actions.DeletionVector, records: int | None) -> str | None:
     where = vector.path_or_inline_dv
     if not 0 <= vector.size_in_bytes < _INT32 or not 0 <= (vector.offset or 0) < _INT32:
         return "has a size or offset out of range"
@@ -385,10 +369,10 @@ def _path_problem(path: str) -> tuple[str, str] | None:
 
 def _repetitions(
     lines: Many[Line],
-    adds: Many[AddFile],
-    removes: Many[RemoveFile],
-    txns: Many[SetTransaction],
-    domains: Many[DomainMetadata],
+    adds: Many[actions.AddFile],
+    removes: Many[actions.RemoveFile],
+    txns: Many[actions.SetTransaction],
+    domains: Many[actions.DomainMetadata],
 ) -> Iterator[Violation]:
     """Find duplicates, for which the order of the lines would matter."""
     if (
@@ -400,13 +384,13 @@ def _repetitions(
         seen: set[tuple[str, str]] = set()
         for line in lines:
             match line.action:
-                case AddFile(path=name):
+                case actions.AddFile(path=name):
                     rule, what, key = "added-twice", "is added", normal_path(name)
-                case RemoveFile(path=name):
+                case actions.RemoveFile(path=name):
                     rule, what, key = "removed-twice", "is removed", normal_path(name)
-                case SetTransaction(app_id=name):
+                case actions.SetTransaction(app_id=name):
                     rule, what, key = "two-txns", "has its txn set", name
-                case DomainMetadata(domain=name):
+                case actions.DomainMetadata(domain=name):
                     rule, what, key = "two-domains", "has its domainMetadata set", name
                 case _:
                     continue

@@ -1,7 +1,5 @@
 """A proposal that is ready to be decided, and the facts and rules that its decision depends on."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Mapping
 from collections.abc import Sequence as Many
@@ -9,16 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from headgate.protocol.actions import (
-    DomainMetadata,
-    Metadata,
-    Protocol,
-    Sequence,
-    TableId,
-    TxnId,
-    Unknown,
-    Version,
-)
+from headgate.protocol import actions
 from headgate.protocol.commit.conflicts import Conflict, Isolation, Scan, Winner
 from headgate.protocol.commit.content import Way
 from headgate.protocol.commit.examination import Examined
@@ -33,8 +22,8 @@ from headgate.protocol.table_states import TableKind, TableStatus
 class ExaminedPart(NamedTuple):
     """One table's part of a proposal, with its content parsed."""
 
-    table_id: TableId
-    version: Version
+    table_id: actions.TableId
+    version: actions.Version
     way: Way
     examined: Examined
     file_name: str | None = None  # of a staged commit
@@ -51,14 +40,14 @@ class ExaminedPart(NamedTuple):
             self.way is Way.INLINE
             and examined.metadata is None
             and examined.protocol is None
-            and not any(isinstance(line.action, Unknown) for line in examined.lines)
+            and not any(isinstance(line.action, actions.Unknown) for line in examined.lines)
         )
 
 
 class ExaminedProposal(NamedTuple):
     """A proposal, ready to be decided."""
 
-    txn_id: TxnId
+    txn_id: actions.TxnId
     parts: tuple[ExaminedPart, ...]
     proposed_ms: int
     scans: tuple[Scan, ...] = ()
@@ -88,21 +77,23 @@ class ExaminedProposal(NamedTuple):
 class Turn(NamedTuple):
     """The right of one transaction to commit to a table next, for a moment."""
 
-    txn_id: TxnId
+    txn_id: actions.TxnId
     until_ms: int
 
 
 class Head(NamedTuple):
     """A managed table at its latest version."""
 
-    table_id: TableId
-    version: Version
+    table_id: actions.TableId
+    version: actions.Version
     timestamp_ms: int
-    protocol: Protocol
-    metadata: Metadata
-    metadata_version: Version = Version(0)  # where protocol or metadata changed last
-    published: Version = Version(-1)
-    domains: tuple[DomainMetadata, ...] = ()
+    protocol: actions.Protocol
+    metadata: actions.Metadata
+    metadata_version: actions.Version = actions.Version(
+        0
+    )  # where protocol or metadata changed last
+    published: actions.Version = actions.Version(-1)
+    domains: tuple[actions.DomainMetadata, ...] = ()
     row_id_high_water: int | None = None
     files: FileTotals | None = None  # None: their number is not known
     turn: Turn | None = None
@@ -111,16 +102,16 @@ class Head(NamedTuple):
 class Closed(NamedTuple):
     """A table that accepts no commits: external, or not active."""
 
-    table_id: TableId
+    table_id: actions.TableId
     kind: TableKind
     status: TableStatus
-    version: Version
+    version: actions.Version
 
 
 class Ratification(NamedTuple):
     """A txnId was ratified: with this intent for each table."""
 
-    intents: Mapping[TableId, bytes]
+    intents: Mapping[actions.TableId, bytes]
 
 
 class Rejection(NamedTuple):
@@ -133,10 +124,10 @@ class Gathered(NamedTuple):
     """Facts that are loaded outside of the database transaction that decides."""
 
     # Winners up to these versions were compared; their conflicts are final.
-    compared: Mapping[TableId, Version] = MappingProxyType({})
+    compared: Mapping[actions.TableId, actions.Version] = MappingProxyType({})
     conflicts: tuple[Conflict, ...] = ()
     # Tables whose old files are all removed by the proposal; None: not looked up yet.
-    replaced: frozenset[TableId] | None = None
+    replaced: frozenset[actions.TableId] | None = None
     is_past_backlog: bool = False  # waiting for the publisher did not help, or is over
 
 
@@ -144,14 +135,14 @@ class Facts(NamedTuple):
     """All that deciding depends on, from one instant."""
 
     now_ms: int
-    sequence: Sequence  # the catalog's last
+    sequence: actions.Sequence  # the catalog's last
     clock_ms: int
     recorded: Ratification | Rejection | None  # the earlier decision on the txnId
-    tables: Mapping[TableId, Head | Closed]
+    tables: Mapping[actions.TableId, Head | Closed]
     abandoned: Collection[str] = ()  # names of proposed staged files that were abandoned
     lost: int = 0  # how often in a row the proposal found its version taken
     gathered: Gathered = Gathered()
-    winners: Mapping[TableId, Many[Winner]] = MappingProxyType({})  # loaded so far
+    winners: Mapping[actions.TableId, Many[Winner]] = MappingProxyType({})  # loaded so far
 
 
 @dataclass(frozen=True, slots=True)

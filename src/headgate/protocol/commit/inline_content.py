@@ -1,7 +1,5 @@
 """Compose the stored content of an inline commit, once its version and timestamp are known."""
 
-from __future__ import annotations
-
 import msgspec
 
 from headgate.errors import InvariantError

@@ -1,7 +1,5 @@
 """The high-water mark of row tracking: the last row id assigned, kept in a metadata domain."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import msgspec

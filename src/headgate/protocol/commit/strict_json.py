@@ -4,8 +4,6 @@ msgspec accepts duplicate keys, huge integers and malformed text in fields it sk
 could then understand two things. Every line of every commit is checked here, so it has to be fast.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass
@@ -13,15 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from headgate.errors import MalformedError
-from headgate.protocol.actions import (
-    KINDS,
-    CommitInfo,
-    Known,
-    Metadata,
-    Protocol,
-    Unknown,
-    with_unknown,
-)
+from headgate.protocol import actions
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +33,7 @@ class Line(msgspec.Struct, frozen=True, gc=False):
     number: int
     name: str
     raw: bytes
-    action: Known | Unknown
+    action: actions.Known | actions.Unknown
     body: dict[str, object] | None = None  # decoded; kept only for `commitInfo`
 
 
@@ -153,16 +143,16 @@ def _refuse_duplicates(raw: bytes) -> None:
 
 def _line(number: int, raw: bytes, value: dict[str, object]) -> Line:
     ((name, body),) = value.items()
-    kind = KINDS.get(name)
+    kind = actions.KINDS.get(name)
     if kind is None:
-        return Line(number, name, raw, Unknown(name))
+        return Line(number, name, raw, actions.Unknown(name))
     try:
-        action: Known = msgspec.convert(body, kind)
+        action: actions.Known = msgspec.convert(body, kind)
     except msgspec.ValidationError as error:
         raise UnreadableError(f"{name} is malformed: {error}") from None
     if isinstance(body, dict):  # always, once it is converted
-        if isinstance(action, (Metadata, Protocol)):
-            action = with_unknown(action, body)
-        if kind is CommitInfo:
+        if isinstance(action, (actions.Metadata, actions.Protocol)):
+            action = actions.with_unknown(action, body)
+        if kind is actions.CommitInfo:
             return Line(number, name, raw, action, body)
     return Line(number, name, raw, action)

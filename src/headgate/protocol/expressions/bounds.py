@@ -4,8 +4,6 @@ Writers truncate and round bounds in different ways. Here they are widened until
 file is between them. A value that cannot be parsed is None, which means unknown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Find the expressions and properties of a table that refer to a column by name."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

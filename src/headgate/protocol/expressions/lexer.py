@@ -4,8 +4,6 @@ Strings, quoted names, comments (nested ones too) and dollar quotes follow Spark
 a brace or a keyword inside them is never mistaken for one.
 """
 
-from __future__ import annotations
-
 import enum
 import re
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Understands logic, comparisons, arithmetic, literals and calls of functions. Any
 an `Opaque` node that ends at the next AND, OR, comma or closing bracket around it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -1,22 +1,12 @@
 """Decide whether a file may hold a row that matches a predicate; if uncertain, it may."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
 from headgate.errors import MalformedError
-from headgate.protocol.expressions.bounds import (
-    COUNTED,
-    LOWER,
-    NUMBERS,
-    STRINGS,
-    UPPER,
-    WHOLES,
-    Order,
-)
+from headgate.protocol.expressions import bounds
 from headgate.protocol.expressions.predicates import (
     And,
     Column,
@@ -145,17 +135,17 @@ def _value_evaluator(
         return _anything
     physical, data_type = found
     if data_type == delta.STRING:
-        return _evaluator_by(STRINGS, data_type, physical, operator, literals)
+        return _evaluator_by(bounds.STRINGS, data_type, physical, operator, literals)
     if data_type in (delta.DATE, delta.TIMESTAMP, delta.TIMESTAMP_NTZ, delta.BOOLEAN):
-        return _evaluator_by(COUNTED, data_type, physical, operator, literals)
+        return _evaluator_by(bounds.COUNTED, data_type, physical, operator, literals)
     if delta.is_whole(data_type) and all(type(literal) is int for literal in literals):
-        return _evaluator_by(WHOLES, data_type, physical, operator, literals)
+        return _evaluator_by(bounds.WHOLES, data_type, physical, operator, literals)
     if (
         data_type in (delta.FLOAT, delta.DOUBLE)
         or isinstance(data_type, delta.DecimalType)
         or delta.is_whole(data_type)
     ):
-        return _evaluator_by(NUMBERS, data_type, physical, operator, literals)
+        return _evaluator_by(bounds.NUMBERS, data_type, physical, operator, literals)
     return _nulls_only(physical)
 
 
@@ -191,7 +181,7 @@ def _is_null(file: _File, physical: delta.Path) -> int:
 
 
 def _evaluator_by(
-    order: Order[Comparable],
+    order: bounds.Order[Comparable],
     data_type: delta.DataType,
     physical: delta.Path,
     operator: Operator,
@@ -216,12 +206,12 @@ def _evaluator_by(
                 exact = parse_partition_value(file.partition_values[name], data_type)
             except MalformedError:
                 return _ANYTHING
-            low = order.partition(LOWER, exact, data_type)
-            high = order.partition(UPPER, exact, data_type)
+            low = order.partition(bounds.LOWER, exact, data_type)
+            high = order.partition(bounds.UPPER, exact, data_type)
             is_nan_possible, is_open = isinstance(exact, float) and math.isnan(exact), False
         else:
-            low = order.bound(LOWER, value_at(file.min_values, physical), data_type)
-            high = order.bound(UPPER, value_at(file.max_values, physical), data_type)
+            low = order.bound(bounds.LOWER, value_at(file.min_values, physical), data_type)
+            high = order.bound(bounds.UPPER, value_at(file.max_values, physical), data_type)
             # Many writers leave NaN out of their bounds.
             is_nan_possible, is_open = has_nan, order.is_open
         if low is not None and high is not None and low > high:

@@ -4,8 +4,6 @@ Accepts SQL's names of types as well. Errors name the character. Whether a table
 columns is checked in `checks`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from headgate.errors import InvalidSchemaError

@@ -1,7 +1,5 @@
 """Read tokens one after the other: what all parsers of SQL text have in common."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from headgate.protocol.expressions.lexer import Token, TokenKind

@@ -1,21 +1,12 @@
 """Version checksums (`<v>.crc`), computed from the checksum of the version before."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from headgate.errors import InvariantError, MalformedError
-from headgate.protocol.actions import (
-    AddFile,
-    DomainMetadata,
-    Metadata,
-    Protocol,
-    RemoveFile,
-    SetTransaction,
-)
+from headgate.protocol import actions
 from headgate.protocol.data_paths import normal_path
 
 # Longer lists are dropped: they are sent with every answer about the table.
@@ -36,12 +27,12 @@ class VersionChecksum(
     # By a factory, since a plain default would be left out when written, and both are required.
     num_metadata: int = msgspec.field(default_factory=_one)
     num_protocol: int = msgspec.field(default_factory=_one)
-    metadata: Metadata
-    protocol: Protocol
+    metadata: actions.Metadata
+    protocol: actions.Protocol
     txn_id: str | None = None
     in_commit_timestamp_opt: int | None = None
-    set_transactions: tuple[SetTransaction, ...] | None = None
-    domain_metadata: tuple[DomainMetadata, ...] | None = None
+    set_transactions: tuple[actions.SetTransaction, ...] | None = None
+    domain_metadata: tuple[actions.DomainMetadata, ...] | None = None
     num_deleted_records_opt: int | None = None
     num_deletion_vectors_opt: int | None = None
     # Fields of other writers that are not used here, kept as they were read.
@@ -68,12 +59,12 @@ def parse(content: bytes) -> VersionChecksum:
 def advance(
     before: VersionChecksum | None,
     *,
-    adds: Iterable[AddFile] = (),
-    removes: Iterable[RemoveFile] = (),
-    metadata: Metadata | None = None,
-    protocol: Protocol | None = None,
-    txns: Iterable[SetTransaction] = (),
-    domains: Iterable[DomainMetadata] = (),
+    adds: Iterable[actions.AddFile] = (),
+    removes: Iterable[actions.RemoveFile] = (),
+    metadata: actions.Metadata | None = None,
+    protocol: actions.Protocol | None = None,
+    txns: Iterable[actions.SetTransaction] = (),
+    domains: Iterable[actions.DomainMetadata] = (),
     txn_id: str | None = None,
     timestamp_ms: int | None = None,
 ) -> VersionChecksum | None:
@@ -106,8 +97,8 @@ def mismatches(
     checksum: VersionChecksum,
     size_bytes: int,
     num_files: int,
-    metadata: Metadata,
-    protocol: Protocol,
+    metadata: actions.Metadata,
+    protocol: actions.Protocol,
 ) -> list[str]:
     """List the differences between a snapshot and its version's checksum."""
     found = []
@@ -119,7 +110,8 @@ def mismatches(
 
 
 def differences(
-    expected: tuple[Protocol, Metadata], actual: tuple[Protocol, Metadata]
+    expected: tuple[actions.Protocol, actions.Metadata],
+    actual: tuple[actions.Protocol, actions.Metadata],
 ) -> list[str]:
     """List which of protocol and metadata differ, ignoring fields that are unknown here."""
     found = ["another metaData"] if _known(expected[1]) != _known(actual[1]) else []
@@ -128,13 +120,13 @@ def differences(
     return found
 
 
-def _known(metadata: Metadata) -> Metadata:
+def _known(metadata: actions.Metadata) -> actions.Metadata:
     # Checkpoints have no columns for unknown fields, so a state read from one lacks them.
     plain = msgspec.structs.replace(metadata.format, unknown=msgspec.UNSET)
     return msgspec.structs.replace(metadata, format=plain, unknown=msgspec.UNSET)
 
 
-def _unordered(protocol: Protocol) -> tuple[int, int, frozenset[str], frozenset[str]]:
+def _unordered(protocol: actions.Protocol) -> tuple[int, int, frozenset[str], frozenset[str]]:
     # The order of features has no meaning.
     return (
         protocol.min_reader_version,
@@ -155,7 +147,9 @@ class FileTotals(NamedTuple):
 
 
 def files_after(
-    before: FileTotals | None, adds: Sequence[AddFile], removes: Sequence[RemoveFile]
+    before: FileTotals | None,
+    adds: Sequence[actions.AddFile],
+    removes: Sequence[actions.RemoveFile],
 ) -> FileTotals | None:
     """Count a table's files after a commit; None if that needs more than this commit."""
     count, size_bytes = (0, 0) if before is None else before
@@ -187,7 +181,9 @@ def _totals(count: int, size_bytes: int) -> FileTotals | None:
 
 
 def _deletions(
-    before: VersionChecksum | None, adds: Sequence[AddFile], removes: Sequence[RemoveFile]
+    before: VersionChecksum | None,
+    adds: Sequence[actions.AddFile],
+    removes: Sequence[actions.RemoveFile],
 ) -> tuple[int | None, int | None]:
     records = before.num_deleted_records_opt if before is not None else 0
     vectors = before.num_deletion_vectors_opt if before is not None else 0
@@ -199,8 +195,8 @@ def _deletions(
 
 
 def _transactions(
-    before: tuple[SetTransaction, ...] | None, written: Iterable[SetTransaction]
-) -> tuple[SetTransaction, ...] | None:
+    before: tuple[actions.SetTransaction, ...] | None, written: Iterable[actions.SetTransaction]
+) -> tuple[actions.SetTransaction, ...] | None:
     if before is None:
         return None
     live = {txn.app_id: txn for txn in (*before, *written)}
@@ -208,8 +204,8 @@ def _transactions(
 
 
 def _domains(
-    before: tuple[DomainMetadata, ...] | None, written: Iterable[DomainMetadata]
-) -> tuple[DomainMetadata, ...] | None:
+    before: tuple[actions.DomainMetadata, ...] | None, written: Iterable[actions.DomainMetadata]
+) -> tuple[actions.DomainMetadata, ...] | None:
     if before is None:
         return None
     live = merged_domains(before, written)
@@ -217,8 +213,8 @@ def _domains(
 
 
 def merged_domains(
-    before: tuple[DomainMetadata, ...], written: Iterable[DomainMetadata]
-) -> tuple[DomainMetadata, ...]:
+    before: tuple[actions.DomainMetadata, ...], written: Iterable[actions.DomainMetadata]
+) -> tuple[actions.DomainMetadata, ...]:
     """Return a table's metadata domains after a commit that wrote some."""
     merged = {domain.domain: domain for domain in (*before, *written)}
     return tuple(domain for domain in merged.values() if not domain.removed)

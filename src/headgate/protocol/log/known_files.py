@@ -1,7 +1,5 @@
 """Checkpoints, compactions and checksums that a catalog knows about."""
 
-from __future__ import annotations
-
 import enum
 
 import msgspec

@@ -5,8 +5,6 @@ files above the requested version are ignored. Nothing here opens a file or reli
 names.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass

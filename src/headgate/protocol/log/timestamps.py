@@ -3,8 +3,6 @@
 All times are milliseconds in UTC. Nothing here reads a clock: the present is the argument `now_ms`.
 """
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Schema changes of ALTER TABLE: add, change, move and drop columns, without checking rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Validate the schema of a new table, and of one that rows are written to; not for reading."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from headgate.errors import InvalidSchemaError

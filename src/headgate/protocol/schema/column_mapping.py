@@ -4,8 +4,6 @@ Without it a column's physical name is its name. With it the physical name and i
 column's metadata, and the name may change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 

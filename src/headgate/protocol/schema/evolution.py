@@ -1,7 +1,5 @@
 """Schema evolution: add new columns and fields of written rows to a schema, and widen types."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from headgate.names import fold

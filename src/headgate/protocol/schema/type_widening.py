@@ -1,7 +1,5 @@
 """Type widening: which changes of a type are allowed, and how a schema records them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
