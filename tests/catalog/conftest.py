@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from headgate._connect import embedded_catalog
-from headgate.api.messages import Answer, Part, Proposal, Resolved
+from headgate.api.messages import Answer, Part, Proposal, Resolved, StagingTable
 from headgate.catalog.filesystem import FilesystemCatalog
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores.port import CatalogStore
@@ -22,7 +22,7 @@ from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Action, TableId, TxnId, Version
 from headgate.protocol.commit.conflicts import Scan
 from headgate.protocol.commit.content import Inline, Put, Staged, Way
-from headgate.protocol.paths import StagedCommit
+from headgate.protocol.paths import PublishedCommit, StagedCommit
 from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.table.log_files import DeltaLog
@@ -282,3 +282,14 @@ def open_postgres(postgres_server: postgres.Postgres) -> Iterator[Opened]:
             return store
 
         yield open_postgres
+
+
+def lay(staging: StagingTable, content: bytes) -> None:
+    """Put version 0 of a staging table, as its creator does."""
+    store = locations.store_for(staging.location)
+    assert store.put_if_absent(PublishedCommit(Version(0)).path, content)
+
+
+def first(table_id: TableId, **info: object) -> bytes:
+    """Return the content of a valid version 0."""
+    return file_content(protocol(), metadata(table_id), txn_id=new_txn_id(), **info)

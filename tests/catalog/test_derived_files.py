@@ -109,6 +109,19 @@ def number_of_files(house: House, table_id: TableId, version: int) -> int:
     ).num_files
 
 
+@pytest.mark.parametrize("version", [1, 3, 4])
+def test_an_altered_commit_is_found_wherever_the_newest_checkpoint_is(
+    inline_lake: House, version: int
+) -> None:
+    lake = inline_lake
+    table_id = published_table(lake)
+    checkpoint(lake, table_id, 3)
+    on_disk(lake, table_id, PublishedCommit(Version(version)).path).write_bytes(b"{}\n")
+    assert [(f.rule, f.severity, f.version) for f in findings(lake) if f.rule == "S10"] == [
+        ("S10", Severity.ERROR, version)
+    ]
+
+
 @pytest.mark.parametrize(
     ("form", "harm"),
     [

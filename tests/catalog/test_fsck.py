@@ -321,6 +321,18 @@ def test_a_file_that_could_be_the_next_commit_is_reported_and_is_none_until_it_i
         lake.restart()
 
 
+@req("AU-01")
+def test_a_file_that_would_make_it_another_table_is_not_the_next_commit(lake: House) -> None:
+    table_id = lake.create().table_id
+    lake.propose(table_id, 1, add())
+    lake.catalog.publish(table_id)
+    store = lake.log(table_id).store
+    for of, rule in ((new_table_id(), "AU-01"), (table_id, "FS3")):
+        content = file_content(metadata(of), txn_id=new_txn_id(), timestamp_ms=START_MS + 50)
+        store.put(PublishedCommit(Version(2)).path, content)
+        assert {(f.rule, f.version) for f in problems(lake)} == {(rule, 2)}
+
+
 @shows("S9", "FR4", "FC8")
 @pytest.mark.parametrize(
     ("limit", "severity"), [(1 << 20, Severity.WARNING), (0, Severity.ERROR)], ids=["kept", "large"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ import headgate
 from headgate import failpoints
 from headgate.api.messages import Answer, Proposal, Ratified, Rejected, StagingTable, VersionTaken
 from headgate.catalog import housekeeping, staged_file_cleanup
+from headgate.catalog.publisher import lease_of
 from headgate.catalog.service import Catalog
 from headgate.catalog.staged_file_cleanup import StagedFileCleaner
 from headgate.catalog.stores.port import AnswerRow, RejectionRow
@@ -612,6 +614,26 @@ def swap(folder: Path, target: Path) -> None:
         folder.rename(folder.with_name(f"{folder.name}-aside"))
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.symlink_to(target)
+
+
+@req("CM-40")
+def test_a_purge_waits_for_the_process_that_publishes_the_table(inline_lake: House) -> None:
+    house, store = inline_lake, inline_lake.database._store
+    table_id = house.create().table_id
+    house.database.publish(table_id)
+    house.database.drop_table(table_id)
+    with store.write() as unit:
+        now_ms = house.clock.ms
+        assert unit.acquire_lease(lease_of(table_id), "another", now_ms, now_ms + 60_000)
+    with ThreadPoolExecutor(1) as pool:
+        purge = pool.submit(house.database.purge_table, table_id)
+        with pytest.raises(TimeoutError):
+            purge.result(0.2)  # a file that is being published now would be left behind
+        [entry] = house.database.tables(dropped=True)
+        assert entry.state is TableStatus.DROPPED
+        with store.write() as unit:
+            unit.release_lease(lease_of(table_id), "another")
+        assert purge.result(30) > 0
 
 
 def test_a_purge_removes_a_link_in_the_tables_place_and_nothing_behind_it(

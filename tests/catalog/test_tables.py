@@ -12,7 +12,7 @@ import pytest
 
 import headgate
 from headgate import failpoints
-from headgate.api.messages import Part, Proposal, Ratified, Rejected, StagingTable
+from headgate.api.messages import Part, Proposal, Ratified, Rejected
 from headgate.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
@@ -44,7 +44,7 @@ from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.storage.local import LocalStore
 from headgate.storage.object_store import PutUnknownError
-from tests.catalog.conftest import House
+from tests.catalog.conftest import House, first, lay
 from tests.catalog.test_event_feed import every
 from tests.kit import req, shows
 from tests.kit.builders import (
@@ -63,16 +63,6 @@ from tests.kit.faulty_stores import Call, WrappedStore
 
 Effect = TypeVar("Effect")
 T = TableName.parse("t")
-
-
-def lay(staging: StagingTable, content: bytes) -> None:
-    """Put version 0 of a staging table, as its creator does."""
-    store = locations.store_for(staging.location)
-    assert store.put_if_absent(PublishedCommit(Version(0)).path, content)
-
-
-def first(table_id: TableId, **info: object) -> bytes:
-    return file_content(protocol(), metadata(table_id), txn_id=new_txn_id(), **info)
 
 
 def names(house: House) -> list[str | None]:
@@ -549,82 +539,6 @@ def test_an_undrop_told_again_after_a_lost_answer_is_answered_the_same(lake: Hou
         lake.catalog.undrop_table(table.table_id, T)  # its name of before
     with pytest.raises(NotFoundError):
         lake.catalog.undrop_table(new_table_id(), u)
-
-
-@req("CM-40", "LC-04")
-def test_a_purge_told_again_after_a_lost_answer_is_answered_and_touches_nothing(
-    lake: House, tmp_path: Path
-) -> None:
-    place = locations.normalize(str(tmp_path / "elsewhere"))
-    staging = lake.database.stage_table(place)
-    lay(staging, first(staging.table_id))
-    lake.database.register_table(T, staging.table_id)
-    lake.catalog.drop_table(staging.table_id)
-    assert lake.catalog.purge_table(staging.table_id) == 1
-    assert lake.catalog.purge_table(staging.table_id) == 0
-    # The place is free again, and what lies there now is another table's.
-    again = lake.database.stage_table(place)
-    lay(again, first(again.table_id))
-    lake.database.register_table(T, again.table_id)
-    assert lake.catalog.purge_table(staging.table_id) == 0
-    assert lake.log(again.table_id).read_published(Version(0)) is not None
-    with pytest.raises(NotFoundError, match="purged"):
-        lake.catalog.resolve(staging.table_id)
-    staged_for_it = lake.part(again.table_id, 1, add(), txn_id=(txn_id := new_txn_id()))
-    late = replaced(staged_for_it, table_id=staging.table_id)
-    refused = lake.catalog.propose(Proposal(txn_id=txn_id, parts=(late,)))
-    assert isinstance(refused, Rejected)
-    assert {(c.rule, c.table_id) for c in refused.conflicts} == {("R9", staging.table_id)}
-    assert lake.catalog.resolve(T).latest == 0
-    with pytest.raises(RefusedError, match="cannot undrop"):
-        lake.catalog.undrop_table(staging.table_id)
-
-
-@req("CM-40")
-def test_purging_removes_the_table_and_only_the_table(house: House, tmp_path: Path) -> None:
-    table, neighbour = house.create("t"), house.create("t2")  # its name begins the same
-    for made in (table, neighbour):
-        house.propose(made.table_id, 1, add())
-        house.catalog.publish(made.table_id)
-        locations.store_for(made.location).put("data.parquet", b"rows")
-    with pytest.raises(RefusedError):
-        house.catalog.purge_table(table.table_id)
-    kept = [
-        (item.path, item.size)
-        for item in locations.store_for(neighbour.location).list("", recursive=True)
-    ]
-    house.catalog.drop_table(table.table_id)
-    assert house.catalog.purge_table(table.table_id) >= 3
-    assert list(locations.store_for(table.location).list("", recursive=True)) == []
-    assert [
-        (item.path, item.size)
-        for item in locations.store_for(neighbour.location).list("", recursive=True)
-    ] == kept
-    with pytest.raises((RefusedError, UnsupportedByCatalogError)):
-        house.catalog.undrop_table(table.table_id)
-
-
-@req("CM-40")
-@pytest.mark.parametrize(
-    "crash", ["registry.purge_between_files:raise@2", "registry.before_forget_purged:raise"]
-)
-def test_a_purge_cut_short_goes_on_when_it_is_called_again(house: House, crash: str) -> None:
-    table = house.create()
-    house.propose(table.table_id, 1, add())
-    house.catalog.publish(table.table_id)
-    store = locations.store_for(table.location)
-    for number in range(3):
-        store.put(f"{number}.parquet", b"rows")
-    house.catalog.drop_table(table.table_id)
-    failpoints.arm(crash)
-    try:
-        with pytest.raises(failpoints.FailPointError):
-            house.catalog.purge_table(table.table_id)
-    finally:
-        failpoints.arm("")
-    house.restart()
-    house.catalog.purge_table(table.table_id)
-    assert list(store.list("", recursive=True)) == []
 
 
 def test_staging_tables_nobody_registered_expire(inline_lake: House) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headgate.protocol.actions import TableId, encode
+from headgate.protocol.actions import DomainMetadata, TableId, encode
 from headgate.settings import Settings
 from tests.http.conftest import Served, serving
 from tests.http.unity.conftest import (
@@ -271,6 +271,7 @@ def test_a_comment_that_is_not_there_clears_the_one_that_is(
 
 DECLARED: dict[str, dict[str, Any]] = {
     "a property that is not set": {"action": "set-properties", "updates": {"a": "b"}},
+    "an empty property that is not set": {"action": "set-properties", "updates": {"a": ""}},
     "a property that is still there": {
         "action": "remove-properties",
         "removals": ["delta.enableInCommitTimestamps"],
@@ -307,6 +308,25 @@ def test_what_is_declared_and_not_in_the_commit_is_400(served: Served, case: str
     refused = stock.send(stock.change(add_commit(stock.put(1)), DECLARED[case]))
     assert error(refused)[0] == 400
     assert state(served) == before
+
+
+def test_a_domain_that_a_commit_removes_is_declared_as_removed(served: Served) -> None:
+    stock = make(served.http, features=("domainMetadata", "clustering"))
+
+    def clustered(*, removed: bool) -> DomainMetadata:
+        columns = '{"clusteringColumns":[["id"]],"domainName":"delta.clustering"}'
+        return DomainMetadata(domain="delta.clustering", configuration=columns, removed=removed)
+
+    gone = {"action": "remove-domain-metadata", "domains": ["delta.clustering"]}
+    set_ = {"action": "set-domain-metadata", "updates": {"delta.clustering": {}}}
+    assert stock.commit(1, clustered(removed=False)).status_code == 200
+    still_there = stock.send(stock.change(add_commit(stock.put(2)), gone))
+    assert error(still_there)[0] == 400
+    removing = stock.put(2, clustered(removed=True))
+    assert error(stock.send(stock.change(add_commit(removing), set_)))[0] == 400
+    removing = stock.put(2, clustered(removed=True))
+    answer = stock.send(stock.change(add_commit(removing), gone))
+    assert answer.status_code == 200, answer.text
 
 
 def test_what_the_commit_changes_and_nobody_declares_is_taken_from_it(table: Stock) -> None:
