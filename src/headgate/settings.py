@@ -16,10 +16,16 @@ TRANSACTION_TABLES: Final = 1_000  # that one transaction may write to
 
 # Settings for tests and experiments, not documented for users.
 INTERNAL: Final = frozenset(
-    (
-        *("listed_ms", "longest_wait_ms", "publish_batch", "publish_every_ms", "publish_linger_ms"),
-        *("publish_on_close_ms", "ticket_after", "ticket_ms"),
-    )
+    {
+        "listed_ms",
+        "longest_wait_ms",
+        "publish_batch",
+        "publish_every_ms",
+        "publish_linger_ms",
+        "publish_on_close_ms",
+        "ticket_after",
+        "ticket_ms",
+    }
 )
 
 _DIGITS = 18  # of numbers that fit into 64 bits
@@ -37,12 +43,22 @@ _ENTRIES = {
 }
 # With 0 for one of these nothing could be committed or published.
 _AT_LEAST_ONE = frozenset(
-    (
-        *("commit_limit_bytes", "unpublished_soft", "unpublished_hard", "publish_batch"),
-        *("publish_every_ms", "lease_ms", "housekeeping_ms", "request_limit_bytes"),
-        *("bodies_limit_bytes", "request_body_ms", "request_headers_ms", "connections"),
-        *("stop_ms", "store_readers"),
-    )
+    {
+        "commit_limit_bytes",
+        "unpublished_soft",
+        "unpublished_hard",
+        "publish_batch",
+        "publish_every_ms",
+        "lease_ms",
+        "housekeeping_ms",
+        "request_limit_bytes",
+        "bodies_limit_bytes",
+        "request_body_ms",
+        "request_headers_ms",
+        "connections",
+        "stop_ms",
+        "store_readers",
+    }
 )
 
 

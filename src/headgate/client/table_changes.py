@@ -36,11 +36,18 @@ UNCHANGED = Unchanged.UNCHANGED
 
 # Features that an existing table can get: its rows need no check, or the change checks them.
 _LATE_FEATURES = frozenset(
-    (
-        *("allowColumnDefaults", "appendOnly", "changeDataFeed", "checkConstraints"),
-        *("deletionVectors", "invariants", "timestampNtz", "typeWidening"),
-        *("v2Checkpoint", "variantType"),
-    )
+    {
+        "allowColumnDefaults",
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "deletionVectors",
+        "invariants",
+        "timestampNtz",
+        "typeWidening",
+        "v2Checkpoint",
+        "variantType",
+    }
 )
 
 

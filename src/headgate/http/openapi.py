@@ -11,11 +11,20 @@ from headgate.api import bodies, problems
 from headgate.http.operations import Kind, Operation
 
 _ANY = (
-    *("malformed", "invalid-argument", "not-authenticated", "permission-denied", "not-found"),
-    *("unavailable", "busy"),
+    "malformed",
+    "invalid-argument",
+    "not-authenticated",
+    "permission-denied",
+    "not-found",
+    "unavailable",
+    "busy",
 )
 _CHANGING = (
-    *("key-reused", "transaction-expired", "too-large", "too-slow", "unsupported-media-type"),
+    "key-reused",
+    "transaction-expired",
+    "too-large",
+    "too-slow",
+    "unsupported-media-type",
     "already-exists",
 )
 _IDEMPOTENCY_KEY = {

@@ -64,12 +64,19 @@ _KNOWN: Mapping[str, _Values] = {
     "delta.setTransactionRetentionDuration": _INTERVAL,
 } | dict.fromkeys(
     [
-        *("delta.appendOnly", "delta.randomizeFilePrefixes"),
-        *("delta.checkpoint.writeStatsAsJson", "delta.checkpoint.writeStatsAsStruct"),
-        *("delta.enableChangeDataFeed", "delta.enableDeletionVectors"),
-        *("delta.enableExpiredLogCleanup", "delta.enableIcebergCompatV1"),
-        *("delta.enableIcebergCompatV2", "delta.enableIcebergCompatV3"),
-        *("delta.enableRowTracking", "delta.enableTypeWidening", "delta.enableVariantShredding"),
+        "delta.appendOnly",
+        "delta.randomizeFilePrefixes",
+        "delta.checkpoint.writeStatsAsJson",
+        "delta.checkpoint.writeStatsAsStruct",
+        "delta.enableChangeDataFeed",
+        "delta.enableDeletionVectors",
+        "delta.enableExpiredLogCleanup",
+        "delta.enableIcebergCompatV1",
+        "delta.enableIcebergCompatV2",
+        "delta.enableIcebergCompatV3",
+        "delta.enableRowTracking",
+        "delta.enableTypeWidening",
+        "delta.enableVariantShredding",
     ],
     _one_of("true", "false"),
 )
@@ -79,23 +86,44 @@ _PREFIX = "delta."
 _OTHERS = frozenset(
     f"{_PREFIX}{name}"
     for name in (
-        *("autoOptimize", "castIcebergTimeType", "checkpoint.partSize"),
-        *("checkpointRetentionDuration", "columnMapping.maxColumnId"),
-        *("compatibility.symlinkFormatManifest.enabled", "dataSkippingStatsColumns"),
-        *("enableFullRetentionRollback", "enableIcebergWriterCompatV1"),
-        *("enableIcebergWriterCompatV3", "enableInCommitTimestamps", "ignoreProtocolDefaults"),
-        *("inCommitTimestampEnablementTimestamp", "inCommitTimestampEnablementVersion"),
-        *("lastCommitTimestamp", "lastUpdateVersion", "minReaderVersion", "minWriterVersion"),
-        *("redirectReaderWriter", "redirectWriterOnly", "requireCheckpointProtectionBeforeVersion"),
-        *("rowTrackingSuspended", "sampleRetentionDuration"),
-        *("targetFileSize", "tuneFileSizesForRewrites"),
+        "autoOptimize",
+        "castIcebergTimeType",
+        "checkpoint.partSize",
+        "checkpointRetentionDuration",
+        "columnMapping.maxColumnId",
+        "compatibility.symlinkFormatManifest.enabled",
+        "dataSkippingStatsColumns",
+        "enableFullRetentionRollback",
+        "enableIcebergWriterCompatV1",
+        "enableIcebergWriterCompatV3",
+        "enableInCommitTimestamps",
+        "ignoreProtocolDefaults",
+        "inCommitTimestampEnablementTimestamp",
+        "inCommitTimestampEnablementVersion",
+        "lastCommitTimestamp",
+        "lastUpdateVersion",
+        "minReaderVersion",
+        "minWriterVersion",
+        "redirectReaderWriter",
+        "redirectWriterOnly",
+        "requireCheckpointProtectionBeforeVersion",
+        "rowTrackingSuspended",
+        "sampleRetentionDuration",
+        "targetFileSize",
+        "tuneFileSizesForRewrites",
     )
 )
 _OPEN_PREFIXES = tuple(
     f"{_PREFIX}{name}."
     for name in (
-        *("autoOptimize", "constraints", "feature", "parquet", "rowTracking"),
-        *("targetFileSize", "universalFormat", "workloadBasedColumns"),
+        "autoOptimize",
+        "constraints",
+        "feature",
+        "parquet",
+        "rowTracking",
+        "targetFileSize",
+        "universalFormat",
+        "workloadBasedColumns",
     )
 )
 

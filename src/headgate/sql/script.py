@@ -215,8 +215,17 @@ def _unsupported(cursor: Cursor, whole: Piece) -> Unsupported:
 
 
 _UNSUPPORTED = (
-    *("BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE"),
-    *("OPTIMIZE", "VACUUM", "RESTORE"),
+    "BEGIN",
+    "START",
+    "COMMIT",
+    "END",
+    "ROLLBACK",
+    "ABORT",
+    "SAVEPOINT",
+    "RELEASE",
+    "OPTIMIZE",
+    "VACUUM",
+    "RESTORE",
 )
 
 _QUERIES = QUERY_STARTS | {"MAP", "REDUCE"}

@@ -49,8 +49,14 @@ _FEW: Final = {
 }
 # Raised by Arrow and our parsers for a file that is truncated, missing or not Parquet.
 _BROKEN: Final = (
-    *(pa.ArrowException, errors.HeadgateError, OSError, ArithmeticError),
-    *(AttributeError, LookupError, TypeError, ValueError),
+    pa.ArrowException,
+    errors.HeadgateError,
+    OSError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
 )
 
 

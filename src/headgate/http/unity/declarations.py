@@ -15,8 +15,12 @@ from headgate.protocol.schema import types as schemas
 
 # Properties that the server derives from the log, so that the log does not have them.
 DERIVED: Final = (
-    *(features.ASKING, "delta.minReaderVersion", "delta.minWriterVersion", "clusteringColumns"),
-    *("delta.lastUpdateVersion", "delta.lastCommitTimestamp"),
+    features.ASKING,
+    "delta.minReaderVersion",
+    "delta.minWriterVersion",
+    "clusteringColumns",
+    "delta.lastUpdateVersion",
+    "delta.lastCommitTimestamp",
     "delta.rowTracking.rowIdHighWaterMark",
 )
 _DOMAINS: Final = frozenset({clustering.DOMAIN, row_ids.DOMAIN})
