@@ -297,7 +297,8 @@ def test_a_catalog_whose_connection_is_lost_at_the_commit_answers_unknown_and_go
         assert isinstance(catalog.propose(append(table_id, 1)), Ratified)
         proposal = append(table_id, 2)
         written = proposal.txn_id.encode()
-        proxy.cut = Cut(written, is_passed_on=is_committed, waits_for_answer=True)
+        # The batch is sent once more, which cannot write it twice: that is lost, too.
+        proxy.cut = Cut(written, is_passed_on=is_committed, waits_for_answer=True, times=2)
         with pytest.raises(OutcomeUnknownError) as unknown:
             catalog.propose(proposal)
         assert unknown.value.txn_id == proposal.txn_id
@@ -307,6 +308,28 @@ def test_a_catalog_whose_connection_is_lost_at_the_commit_answers_unknown_and_go
         assert isinstance(again, Ratified)
         assert again.commits[table_id].version == 2
         assert outcome in (None, again)
+        assert len(commits_of(catalog, table_id)) == 3
+        catalog.close()
+
+
+@req("CM-43")
+@shows("FS7", "FC4", "S3")
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_connection_lost_once_at_the_commit_is_replaced_and_the_commit_made_once(
+    site: Site, is_committed: bool
+) -> None:
+    with ByteProxy(("127.0.0.1", site.server.port)) as proxy:
+        address = site.server.address().replace(str(site.server.port), str(proxy.port))
+        catalog = site.open(address)
+        table_id = create(catalog)
+        assert isinstance(catalog.propose(append(table_id, 1)), Ratified)
+        proposal = append(table_id, 2)
+        cut = Cut(proposal.txn_id.encode(), is_passed_on=is_committed, waits_for_answer=True)
+        proxy.cut = cut
+        answer = catalog.propose(proposal)
+        assert cut.done == 1
+        assert isinstance(answer, Ratified)
+        assert answer.commits[table_id].version == 2
         assert len(commits_of(catalog, table_id)) == 3
         catalog.close()
 
