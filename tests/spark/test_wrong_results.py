@@ -79,7 +79,7 @@ def test_files_are_found_by_the_names_spark_gives_them(water: Water) -> None:
     assert {files.find(name).path for name in shown} == {file.path for file in snapshot.files()}
     # What Spark says of a name is just what we say of it, where nothing in it is encoded.
     assert [name for name in shown if is_plain(name)] == [hadoop(f"{table.location}/plain.parquet")]
-    with pytest.raises(InvariantError, match="no file of this snapshot"):
+    with pytest.raises(InvariantError, match="not a file of this snapshot"):
         files.find(hadoop(f"{table.location}/other.parquet"))
 
 
