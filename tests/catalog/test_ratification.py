@@ -345,6 +345,24 @@ def test_a_filesystem_catalog_decides_anew_what_it_rejected(house: House) -> Non
     assert isinstance(house.catalog.propose(ahead), Ratified)
 
 
+@req("CM-42")
+@pytest.mark.parametrize("house", [Way.PUT_IF_ABSENT], indirect=True)
+def test_a_filesystem_catalog_finds_no_commit_below_the_versions_its_process_was_asked_for(
+    house: House,
+) -> None:
+    table_id, file, txn_id = house.create().table_id, add(), new_txn_id()
+    first = house.propose(table_id, 1, file, txn_id=txn_id)
+    house.propose(table_id, 2, add())
+    assert house.propose(table_id, 3, file, txn_id=txn_id) == first
+    house.restart()
+    assert house.propose(table_id, 1, file, txn_id=txn_id) == first
+    assert house.propose(table_id, 3, file, txn_id=txn_id) == first
+    house.restart()
+    again = house.propose(table_id, 3, file, txn_id=txn_id)  # and not at version 1
+    assert isinstance(again, Ratified)
+    assert again.commits[table_id].version == 3
+
+
 @req("CM-47")
 @pytest.mark.parametrize("spelled", ["{}", "{{{}}}", "urn:uuid:{}"])
 @pytest.mark.parametrize("case", [str.lower, str.upper])
