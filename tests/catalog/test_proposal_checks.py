@@ -163,6 +163,17 @@ def test_a_staged_commit_without_its_transactions_id_is_refused(
 
 
 @req("CM-04")
+def test_an_inline_commit_with_the_id_of_another_transaction_is_refused(inline_lake: House) -> None:
+    table_id = inline_lake.create().table_id
+    for version in (1, 2):  # the second time, the catalog decides by what it remembers
+        named = inline(add(), txnId=new_txn_id())
+        named_part = Part(table_id=table_id, version=Version(version), content=named)
+        assert rules(inline_lake.catalog.propose(transaction(named_part))) == {"txn-id-mismatch"}
+        assert inline_lake.catalog.resolve(table_id).latest == version - 1
+        won(inline_lake.propose(table_id, version, add()))
+
+
+@req("CM-04")
 @pytest.mark.parametrize("house", [Way.PUT_IF_ABSENT], indirect=True)
 @pytest.mark.parametrize(
     ("info", "rule"),

@@ -383,6 +383,7 @@ def test_a_table_whose_storage_hangs_holds_up_nobody_who_asks_for_another(
         eventually(lambda: recorded(house, stuck) == 2)
 
 
+@req("PB-02")
 @shows("FP4")
 def test_a_table_that_diverged_is_not_tried_again_and_its_alarm_is_an_error(
     tmp_path: Path, storage: Storage, caplog: pytest.LogCaptureFixture
@@ -526,6 +527,7 @@ def test_a_purge_does_not_wait_for_ever_for_a_publisher_that_died(tmp_path: Path
             house.catalog.publish(table.table_id)
 
 
+@req("PB-02")
 def test_a_diverged_table_says_so_to_whoever_asks(tmp_path: Path, storage: Storage) -> None:
     with opened(tmp_path, publisher=False) as house:
         table = house.create()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import get_args
@@ -12,6 +13,7 @@ from typing import get_args
 import pytest
 
 from headgate.api.messages import Answer, Proposal, Ratified, Rejected, VersionTaken
+from headgate.catalog.service import Catalog
 from headgate.errors import (
     InvalidCommitError,
     NotFoundError,
@@ -79,6 +81,20 @@ def test_of_two_that_remove_one_file_the_first_wins_and_the_other_is_told_by_who
     assert winner.version == 2
     assert winner.txn_id == first.txn_id
     assert house.catalog.resolve(table.table_id).latest == 2
+
+
+@req("CM-14")
+def test_a_rejection_that_is_repeated_leaves_the_winners_to_be_asked_for(lake: House) -> None:
+    lake.way = Way.INLINE
+    table_id, file = lake.create().table_id, add()
+    lake.propose(table_id, 1, file)
+    late = lake.proposal(table_id, 2, remove(file))
+    assert isinstance(lake.propose(table_id, 2, remove(file)), Ratified)
+    first, again = (lake.catalog.propose(late) for _ in range(2))
+    assert isinstance(first, Rejected)
+    assert first.conflicts
+    assert first.winners == {table_id: lake.catalog.ratified_commits(table_id, Version(2)).commits}
+    assert again == replaced(first, winners={})
 
 
 @req("CM-14")
@@ -156,6 +172,27 @@ def test_the_first_answer_is_given_after_publishing_and_after_the_content_was_fo
     assert again.commits[table.table_id].version == 1
     assert again.sequence == first.sequence
     assert lake.catalog.resolve(table.table_id).latest == 1
+
+
+@req("CM-42")
+@shows("FC5")
+def test_the_first_answer_is_given_years_later(house: House) -> None:
+    table_id = house.create().table_id
+    proposal = house.proposal(table_id, 1, add(), txn_id=new_txn_id(now_ms=house.clock.ms))
+    first = house.catalog.propose(proposal)
+    assert isinstance(first, Ratified)
+    if isinstance(house.catalog, Catalog):
+        house.catalog.publish(table_id)
+    house.clock.ms += 3 * 365 * 86_400_000  # rejections are kept for 30 days
+    if isinstance(house.catalog, Catalog):
+        house.catalog.keep_house()
+    house.restart()
+    again = house.catalog.propose(proposal)
+    assert isinstance(again, Ratified)
+    assert (again.sequence, again.timestamp_ms) == (first.sequence, first.timestamp_ms)
+    one, other = again.commits[table_id], first.commits[table_id]
+    assert (one.version, one.sha256, one.size) == (other.version, other.sha256, other.size)
+    assert house.catalog.resolve(table_id).latest == 1
 
 
 @req("CM-42")
@@ -265,6 +302,40 @@ def test_a_rejection_is_the_answer_for_30_days_and_nothing_is_ratified_under_its
 
 
 @req("CM-47")
+def test_a_rejection_under_an_id_without_a_time_is_forgotten_after_30_days(
+    inline_lake: House,
+) -> None:
+    """Only a UUID of version 7 says when its transaction began."""
+    lake, txn_id = inline_lake, TxnId(str(uuid.uuid4()))
+    table_id = lake.create().table_id
+    ahead = lake.proposal(table_id, 2, add(), txn_id=txn_id)
+    assert rules(lake.catalog.propose(ahead)) == {"version-gap"}
+    assert isinstance(lake.propose(table_id, 1, add()), Ratified)
+    lake.clock.ms += lake.settings.rejections_kept_ms
+    lake.database.keep_house()
+    assert rules(lake.catalog.propose(ahead)) == {"version-gap"}
+    lake.clock.ms += 1
+    lake.database.keep_house()
+    assert isinstance(lake.catalog.propose(ahead), Ratified)
+
+
+@req("CM-47")
+@pytest.mark.parametrize("house", [Way.STAGED, Way.PUT_IF_ABSENT], indirect=True)
+def test_a_transaction_whose_version_was_taken_is_not_rejected(house: House) -> None:
+    table_id = house.create().table_id
+    file, txn_id = add(), new_txn_id()
+    late = house.proposal(table_id, 1, file, txn_id=txn_id, timestamp_ms=house.clock.ms + 1)
+    assert isinstance(house.propose(table_id, 1, add()), Ratified)
+    assert isinstance(house.catalog.propose(late), VersionTaken)
+    house.restart()
+    if isinstance(house.catalog, Catalog):
+        assert house.catalog.outcome(txn_id) is None
+    ratified = house.propose(table_id, 2, file, txn_id=txn_id)
+    assert isinstance(ratified, Ratified)
+    assert house.catalog.propose(late) == ratified
+
+
+@req("CM-42", "CM-47")
 @pytest.mark.parametrize("house", [Way.PUT_IF_ABSENT], indirect=True)
 def test_a_filesystem_catalog_decides_anew_what_it_rejected(house: House) -> None:
     table_id = house.create().table_id
@@ -274,6 +345,25 @@ def test_a_filesystem_catalog_decides_anew_what_it_rejected(house: House) -> Non
     assert isinstance(house.catalog.propose(ahead), Ratified)
 
 
+@req("CM-42")
+@pytest.mark.parametrize("house", [Way.PUT_IF_ABSENT], indirect=True)
+def test_a_filesystem_catalog_finds_no_commit_below_the_versions_its_process_was_asked_for(
+    house: House,
+) -> None:
+    table_id, file, txn_id = house.create().table_id, add(), new_txn_id()
+    first = house.propose(table_id, 1, file, txn_id=txn_id)
+    house.propose(table_id, 2, add())
+    assert house.propose(table_id, 3, file, txn_id=txn_id) == first
+    house.restart()
+    assert house.propose(table_id, 1, file, txn_id=txn_id) == first
+    assert house.propose(table_id, 3, file, txn_id=txn_id) == first
+    house.restart()
+    again = house.propose(table_id, 3, file, txn_id=txn_id)  # and not at version 1
+    assert isinstance(again, Ratified)
+    assert again.commits[table_id].version == 3
+
+
+@req("CM-47")
 @pytest.mark.parametrize("spelled", ["{}", "{{{}}}", "urn:uuid:{}"])
 @pytest.mark.parametrize("case", [str.lower, str.upper])
 def test_a_txn_id_older_than_rejections_are_kept_is_refused_however_it_is_spelled(
@@ -396,9 +486,10 @@ def test_a_large_staged_commit_is_synced_and_not_kept(
         assert row is not None
         commits = unit.commits(row.key, Version(1), Version(2), content=True)
     assert [commit.content is None for commit in commits] == [False, True]
+    assert commits[1].file_name == file_name
 
 
-@req("CM-08", "CM-15")
+@req("CM-08")
 def test_ratified_commits_are_served_until_published_also_after_a_restart(lake: House) -> None:
     table = lake.create()
     for version in range(1, 101):
@@ -474,7 +565,7 @@ def test_a_staged_file_can_only_become_the_version_in_its_name(lake: House, name
     assert lake.catalog.resolve(table.table_id).latest == 1
 
 
-@req("CM-02")
+@req("CM-02", "IN-02")
 @shows("FI2")
 @pytest.mark.parametrize("lake", [Way.STAGED], indirect=True)
 def test_a_staged_file_that_lost_its_version_is_moved_to_no_other(lake: House) -> None:
@@ -553,10 +644,12 @@ def test_every_answer_is_one_of_three_kinds_and_each_has_its_way_on(lake: House)
     ratified = lake.propose(table.table_id, 2, remove(file))
     rejected = lake.propose(table.table_id, 2, remove(file))
     lake.way = Way.STAGED
-    taken = lake.propose(table.table_id, 2, add())
+    added, txn_id = add(), new_txn_id()
+    taken = lake.propose(table.table_id, 2, added, txn_id=txn_id)
     kinds = {type(answer) for answer in (ratified, rejected, taken)}
     assert kinds == set(get_args(Answer))
     assert isinstance(taken, VersionTaken)
     # VersionTaken is not final: the same transaction is proposed again at a higher version.
-    again = lake.propose(table.table_id, taken.latest[table.table_id] + 1, add())
+    higher = taken.latest[table.table_id] + 1
+    again = lake.propose(table.table_id, higher, added, txn_id=txn_id)
     assert isinstance(again, Ratified)

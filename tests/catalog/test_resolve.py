@@ -238,7 +238,7 @@ def check_cut(house: House, table_id: TableId) -> None:
 # Resolving
 
 
-@req("CM-21", "RD-08")
+@req("CM-21", "CM-26", "RD-08")
 def test_the_tail_lists_the_unpublished_and_for_a_while_the_published() -> None:
     with new_house() as house:
         table_id = house.create().table_id

@@ -222,7 +222,7 @@ def test_a_damaged_database_is_not_copied_as_a_backup(store: SQLiteStore, path: 
     assert not target.exists()
 
 
-@req("CM-43")
+@req("CM-12")
 def test_an_embedded_session_acknowledges_nothing_into_a_deleted_database(tmp_path: Path) -> None:
     with headgate.connect(tmp_path / "lake", publisher=False) as session:
         table = session.create_table("t", "value long")

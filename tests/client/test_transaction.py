@@ -349,6 +349,7 @@ class TestRaces:
             assert answered.size == len(content)
             assert (answered.file_name is None) == (answered.way is Way.INLINE)
 
+    @req("CM-14", "CM-44")
     @pytest.mark.parametrize("kept", [slice(0), slice(1), slice(-1, None)])
     def test_winners_the_answer_leaves_out_are_asked_for_and_read_from_the_log(
         self, world: World, kept: slice
@@ -615,6 +616,7 @@ class TestLostAnswers:
         assert committed.versions == {table.id: 1}
         assert ids_in(table.to_arrow()) == [1]
 
+    @req("CM-42")
     def test_a_request_that_arrives_twice_is_ratified_once(self, world: World) -> None:
         world.make()
         table = world.session(world.losing(doubled=1)).table("orders")
@@ -739,6 +741,7 @@ class TestTheAnswer:
         assert bases == [1, 72, 73]
         assert ids_in(table.to_arrow()) == list(range(73))
 
+    @req("CM-04")
     def test_what_was_put_is_what_the_catalog_ratified(self, world: World) -> None:
         if not world.only_puts:
             pytest.skip("here the catalog puts")

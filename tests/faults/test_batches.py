@@ -167,7 +167,7 @@ def test_a_process_killed_between_the_rows_of_a_batch_writes_none_of_them(
     assert site.whole_batches() == {*acknowledged, "later"}
 
 
-@req("CM-43")
+@req("CM-12")
 @shows("FS7")
 @pytest.mark.parametrize("site", ["postgres"], indirect=True)
 def test_a_batch_whose_process_is_killed_while_it_waits_is_applied_whole_or_not_at_all(

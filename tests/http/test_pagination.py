@@ -135,6 +135,27 @@ def test_what_is_forgotten_between_two_pages_leaves_no_gap(small: Served) -> Non
     assert [one.version for one in found.commits] == list(range(41, 61))
 
 
+@req("CM-20")
+def test_what_is_ratified_between_two_pages_is_in_the_last(small: Served) -> None:
+    table_id, remote = fill(small, 60), small.remote()
+    send = remote._sender.send
+    asked: list[str] = []
+
+    def commit_then_send(method: str, path: str, *rest: object) -> object:
+        asked.append(path)
+        if len(asked) == 3:
+            answer = propose(small, table_id, commit(61))
+            assert answer.status_code == 200
+        return send(method, path, *rest)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(remote._sender, "send", commit_then_send)
+        found = remote.ratified_commits(table_id)
+    assert len(asked) > 3
+    assert found == small.catalog.ratified_commits(table_id)
+    assert (found.latest, [one.version for one in found.commits]) == (61, list(range(62)))
+
+
 @req("CM-21")
 @shows("FS5")
 @pytest.mark.parametrize("count", [40, 90])

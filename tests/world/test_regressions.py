@@ -163,7 +163,7 @@ def test_staged_commits_go_on_while_the_clock_is_set_back(story: Story, back_ms:
         invariants.hold(story.world)
 
 
-@req("CM-36", "CM-13")
+@req("CM-36")
 @shows("FT1", "S19")
 def test_puts_go_on_while_the_clock_is_set_back(tmp_path: Path) -> None:
     story = Story(tmp_path, has_database=False)

@@ -275,7 +275,7 @@ class BatchContract:
             raise UndoneError
         assert epoch(store) == Epoch(before.sequence, before.changes + 1)
 
-    @req("CM-11")
+    @req("CM-42", "CM-47")
     @pytest.mark.parametrize("is_commit", [True, False])
     def test_a_batch_with_a_key_that_is_decided_writes_nothing(
         self, store: CatalogStore, is_commit: bool

@@ -87,6 +87,24 @@ def test_a_commit_refused_for_a_gap_stays_refused_once_the_gap_is_filled(
     assert stock.load()["latest-table-version"] == 1
 
 
+@req("CM-47")
+def test_a_commit_refused_for_a_missing_file_is_taken_once_the_file_is_there(
+    served: Served, send: Send
+) -> None:
+    """Nothing is known of a transaction whose content was never seen."""
+    stock = make(served.http)
+    commit = stock.put(1)
+    file = stock.log / "_staged_commits" / commit["file-name"]
+    content = file.read_bytes()
+    file.unlink()
+    before = state(served)
+    assert send(stock, commit).status_code == 400
+    assert state(served) == before
+    file.write_bytes(content)
+    assert send(stock, commit).status_code == 200
+    assert stock.load()["latest-table-version"] == 1
+
+
 @req("CM-11")
 @shows("S2")
 def test_of_two_files_for_one_version_one_is_ratified_whatever_is_sent_again(
@@ -138,7 +156,7 @@ def test_another_file_for_a_version_of_long_ago_is_not_taken_for_the_one_that_wo
     assert [send(stock, commit).status_code for commit in (lost, won)] == [409, 200]
 
 
-@req("CM-08", "CM-26")
+@req("CM-08", "CM-20", "CM-26")
 def test_commits_are_named_until_published_and_the_latest_version_for_ever(
     tmp_path: Path, send: Send
 ) -> None:

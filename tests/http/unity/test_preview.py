@@ -43,6 +43,7 @@ def asked(stock: Stock, start: int = 1, **more: Any) -> dict[str, Any]:
     return dict(response.json())
 
 
+@req("CM-48")
 def test_a_commit_is_answered_with_200_in_its_body(table: Stock) -> None:
     answer = commit(table, 1)
     assert (answer.status_code, answer.content) == (200, b"200")

@@ -32,11 +32,16 @@ from tests.kit.builders import add, metadata, remove
 # Committing
 
 
+@req("CM-48")
 def test_a_commit_is_answered_with_the_table_and_read_natively(served: Served) -> None:
     stock = make(served.http)
-    answer = stock.commit(1, add("a.parquet"))
+    commit = stock.put(1, add("a.parquet"))
+    answer = stock.send(stock.change(add_commit(commit)))
     assert answer.status_code == 200
     assert answer.json()["latest-table-version"] == 1
+    [listed] = answer.json()["commits"]
+    changed = "file-modification-timestamp"  # here it is that of the file
+    assert {**listed, changed: 0} == {**commit, changed: 0}
     resolved = served.http.get("/v1/names/t").json()
     assert resolved["latest"] == 1
     assert resolved["commits"][-1]["way"] == "staged"
@@ -300,14 +305,16 @@ DECLARED: dict[str, dict[str, Any]] = {
 }
 
 
-@req("AU-02")
+@req("AU-02", "CM-47")
 @pytest.mark.parametrize("case", DECLARED)
 def test_what_is_declared_and_not_in_the_commit_is_400(served: Served, case: str) -> None:
     stock = make(served.http)
     before = state(served)
-    refused = stock.send(stock.change(add_commit(stock.put(1)), DECLARED[case]))
+    commit = add_commit(stock.put(1))
+    refused = stock.send(stock.change(commit, DECLARED[case]))
     assert error(refused)[0] == 400
     assert state(served) == before
+    assert stock.send(stock.change(commit)).status_code == 200  # it was not rejected itself
 
 
 def test_a_domain_that_a_commit_removes_is_declared_as_removed(served: Served) -> None:
@@ -383,6 +390,7 @@ def test_how_far_a_managed_table_has_come_is_said_by_its_commits_alone(served: S
     assert state(served) == before
 
 
+@req("CM-48")
 def test_a_commit_is_answered_with_its_own_metadata_also_where_the_log_cannot_be_published(
     served: Served,
 ) -> None:

@@ -73,6 +73,7 @@ def test_a_timestamp_rises_and_is_not_far_ahead(timestamp_ms: int, expected: lis
     assert judged(in_file(FILE, timestamp_ms=timestamp_ms)) == expected
 
 
+@req("CM-04")
 def test_content_belongs_to_the_transaction_that_proposes_it() -> None:
     other = TxnId("another")
     for examined in (in_file(FILE), examine(inline(FILE, txnId=TXN))):

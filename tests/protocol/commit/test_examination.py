@@ -67,6 +67,7 @@ UNREADABLE = {
     "an empty object": (INFO + b"{}\n", "exactly one key"),
     "two actions in a line": (INFO + b'{"txn":{"appId":"a","version":1},"x":{}}\n', "one key"),
     "two values in a line": (INFO + b'{"x":1}{"y":1}\n', "Line 2"),
+    "an action on two lines": (INFO + b'{"x":\n{"y":1}}\n', "Line 2"),
     "a blank line": (INFO + b"\n" + ADD, "Line 2 of the commit cannot be read: it is blank"),
     "a line of blanks": (INFO + b"  \n" + ADD, "it is blank"),
     "byte order mark": (b"\xef\xbb\xbf" + INFO, "byte order mark"),
@@ -111,7 +112,7 @@ UNREADABLE = {
 }
 
 
-@req("AU-02")
+@req("AU-02", "CM-09")
 @shows("FI3")
 @pytest.mark.parametrize("case", UNREADABLE)
 def test_content_that_cannot_be_read_is_refused_with_line_and_reason(case: str) -> None:
@@ -121,6 +122,7 @@ def test_content_that_cannot_be_read_is_refused_with_line_and_reason(case: str) 
     assert refused.value.code == "malformed"
 
 
+@req("CM-09")
 @shows("FI3")
 @pytest.mark.parametrize(
     "lines",
