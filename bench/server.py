@@ -155,8 +155,11 @@ def ask(
     """Send a request on a connection of its own; raise if the answer is not a success."""
     connection = http.client.HTTPConnection(HOST, port, timeout=120)
     try:
-        content = None if body is None else json.dumps(body)
-        connection.request(method, path, content, dict(headers or {}))
+        if body is None:
+            connection.request(method, path, headers=dict(headers or {}))
+        else:
+            kind = {"content-type": "application/json"}
+            connection.request(method, path, json.dumps(body), {**kind, **(headers or {})})
         answer = connection.getresponse()
         raw = answer.read()
     finally:

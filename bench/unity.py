@@ -121,7 +121,7 @@ def create(
     partitioned_by: Sequence[str] = ("day",),
 ) -> StockTable:
     """Create a table as engines do: request a staging table, write version 0, create it."""
-    staged = ask(place.port, "POST", f"{place.path}/staging-tables", {"name": name}, _JSON)
+    staged = ask(place.port, "POST", f"{place.path}/staging-tables", {"name": name})
     needed = staged["required-protocol"]
     properties = {key: value for key, value in staged["required-properties"].items() if value}
     log = Path(urllib.parse.urlsplit(staged["location"]).path) / "_delta_log"
@@ -159,7 +159,6 @@ def create(
             "partition-columns": list(partitioned_by),
             "last-commit-timestamp-ms": base_ms,
         },
-        _JSON,
     )
     return StockTable(place, name, staged["table-id"], log, base_ms)
 
@@ -344,9 +343,6 @@ class _Client:
         self.line.close()
         for left in self._tries.values():
             left.staged.unlink()
-
-
-_JSON: Mapping[str, str] = {"content-type": "application/json"}
 
 
 def _furnish(log: Path) -> None:
