@@ -40,6 +40,7 @@ from headgate.settings import Settings
 from headgate.storage import local, locations
 from tests.kit import req, shows
 from tests.kit.postgres import Postgres
+from tests.kit.server import RunningServer
 
 WHAT_WORKS = (
     "Use a directory, sqlite:///FILE, postgresql://…, http://…, "
@@ -406,6 +407,34 @@ def test_a_database_is_a_catalog_for_every_session_on_it(
         assert other.fsck() == ()
     with connect(address) as again:
         assert sorted(again.table("sales.bought").to_arrow()["id"].to_pylist()) == [1, 2]
+
+
+@req("CA-01")
+@pytest.mark.slow
+def test_every_kind_of_address_gives_the_same_session(
+    postgres_server: Postgres, tmp_path: Path
+) -> None:
+    database = postgres_server.new_database()
+    init(database, root=str(tmp_path / "root"))
+    init(tmp_path / "served")
+    files = f"file://{tmp_path}/files?catalog=filesystem"
+    with RunningServer(str(tmp_path / "served")) as server:
+        for address in (tmp_path / "lake", database, server.address, files):
+            with connect(address) as session:
+                assert type(session) is headgate.Session
+                session.create_namespace("sales")
+                table = session.create_table("sales.orders", "id long")
+                table.append(pa.table({"id": [1]}))
+                table.set_properties({"a": "b"})
+                table.overwrite(pa.table({"id": [2]}))
+                assert session.table("sales.orders").to_arrow()["id"].to_pylist() == [2]
+                assert table.to_arrow(version=1)["id"].to_pylist() == [1]
+                assert [entry.version for entry in table.history()] == [3, 2, 1, 0]
+                assert [str(entry.name) for entry in session.tables()] == ["main.sales.orders"]
+                assert table.publish() == table.checkpoint() == 3
+                assert session.fsck() == ()
+                assert session.drop("sales.orders") == table.id
+                assert session.tables() == ()
 
 
 @req("CA-01")

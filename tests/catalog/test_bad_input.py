@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headgate.api.messages import Answer, Part, Proposal, Ratified, Rejected
+from headgate.api.messages import Answer, Part, Proposal, Ratified, Rejected, VersionTaken
 from headgate.errors import HeadgateError
 from headgate.names import TableName
 from headgate.protocol.actions import Action, AddFile, Format, Protocol, TableId, Version
@@ -289,7 +289,11 @@ def test_two_metadata_or_a_file_twice_are_refused_and_every_violation_is_named(
     )
     answer = inline_lake.catalog.propose(proposal)
     assert isinstance(answer, Rejected)
-    assert len({violation.rule for violation in answer.violations}) >= 3
+    assert {violation.rule for violation in answer.violations} == {
+        "two-metadata",
+        "added-twice",
+        "path-outside",
+    }
 
 
 @req("AU-02")
@@ -412,6 +416,33 @@ def test_a_commit_that_would_unmake_the_table_is_refused_by_its_own_rule(
     assert {violation.rule for violation in answer.violations} == set(rules.split())
     after = house.catalog.resolve(table.table_id)
     assert (after.latest, after.protocol, after.metadata) == (0, table.protocol, table.metadata)
+
+
+@req("EN-01")
+@shows("FI5")
+@pytest.mark.parametrize("change", UNMAKING)
+def test_a_commit_that_would_unmake_a_table_is_not_taken_late_or_beside_another(
+    inline_lake: House, change: str
+) -> None:
+    house = inline_lake
+    table, other = house.create(), house.create("other")
+    assert isinstance(house.propose(table.table_id, 1, add()), Ratified)
+    txn_id = new_txn_id()
+    action, rules = UNMAKING[change]
+    parts = {
+        version: house.part(table.table_id, version, action(table.table_id), txn_id=txn_id)
+        for version in (1, 2)
+    }
+    beside = house.part(other.table_id, 1, add(), txn_id=txn_id)
+    for late in ((parts[1],), (beside, parts[1])):
+        answer = house.catalog.propose(Proposal(txn_id=new_txn_id(), parts=late))
+        assert isinstance(answer, Rejected | VersionTaken)
+    answer = house.catalog.propose(Proposal(txn_id=txn_id, parts=(beside, parts[2])))
+    assert isinstance(answer, Rejected)
+    assert {violation.rule for violation in answer.violations} == set(rules.split())
+    after = house.catalog.resolve(table.table_id)
+    assert (after.latest, after.protocol, after.metadata) == (1, table.protocol, table.metadata)
+    assert house.catalog.resolve(other.table_id).latest == 0
 
 
 APPEND_ONLY = {"delta.appendOnly": "true"}

@@ -90,7 +90,7 @@ def test_a_pinned_version_that_was_forgotten_and_cleaned_away_is_gone(
         assert paths(load(house.catalog, table_id, version=Version(version))) == at(version)
 
 
-@req("RD-06", "CM-22")
+@req("RD-06")
 @pytest.mark.parametrize("cleaned", [True, False])
 def test_a_pinned_version_that_was_forgotten_is_read_from_log_and_checkpoint(
     house: House, cleaned: bool

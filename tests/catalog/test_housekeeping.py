@@ -19,12 +19,14 @@ import headgate
 from headgate import failpoints
 from headgate.api.messages import Answer, Proposal, Ratified, Rejected, StagingTable, VersionTaken
 from headgate.catalog import housekeeping, staged_file_cleanup
+from headgate.catalog.purge import Purger
 from headgate.catalog.service import Catalog
 from headgate.catalog.staged_file_cleanup import StagedFileCleaner
-from headgate.catalog.stores.port import AnswerRow, RejectionRow
+from headgate.catalog.stores.port import AnswerRow, RejectionRow, TableRow
 from headgate.catalog.tails import lease_of
 from headgate.clock import SystemClock
 from headgate.errors import RefusedError, VersionGoneError
+from headgate.names import TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.commit.content import Staged, Way
 from headgate.protocol.paths import STAGED, PublishedCommit, StagedCommit
@@ -32,7 +34,8 @@ from headgate.protocol.table_states import TableStatus
 from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.table import snapshot_loader
-from tests.catalog.conftest import ON_DATABASES, House, opened
+from headgate.table.log_files import DeltaLog
+from tests.catalog.conftest import ON_DATABASES, House, first, lay, opened
 from tests.catalog.fsck_steps import older_copy, problems
 from tests.kit import req, shows
 from tests.kit.builders import ManualClock, add, file_content, new_txn_id
@@ -77,6 +80,7 @@ def rules(answer: Answer) -> list[str]:
     return [violation.rule for violation in answer.violations]
 
 
+@req("MN-02")
 def test_places_that_were_staged_and_never_registered_are_given_up(inline_lake: House) -> None:
     catalog = inline_lake.database
     staged = catalog.stage_table()
@@ -238,6 +242,32 @@ def test_a_place_somebody_still_writes_to_or_that_was_registered_is_not_given_up
     is_left = age_ms > DAY_MS and not is_still
     assert catalog.keep_house() == int(is_left)
     assert [f.repaired for f in problems(inline_lake, repair=True)] == [False] * (not is_left)
+
+
+@req("MN-02")
+def test_a_place_that_is_registered_while_the_sweep_looks_at_it_is_kept(
+    inline_lake: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, name = inline_lake.database, TableName.parse("t")
+    staged = catalog.stage_table()
+    lay(staged, first(staged.table_id))
+    log = DeltaLog(locations.store_for(staged.location))
+    path = log.store.local_path(PublishedCommit(Version(0)).path)
+    os.utime(path or "", (inline_lake.clock.ms / 1000,) * 2)
+    inline_lake.clock.ms += 2 * DAY_MS
+    is_abandoned, seen = Purger._is_abandoned, []
+
+    def overtaken(self: Purger, row: TableRow, before_ms: int) -> bool:
+        seen.append(is_abandoned(self, row, before_ms))
+        catalog.register_table(name, row.id)
+        return seen[-1]
+
+    monkeypatch.setattr(Purger, "_is_abandoned", overtaken)
+    assert catalog.keep_house() == 0
+    assert seen == [True]
+    assert catalog.resolve(name).latest == 0
+    assert log.is_published(Version(0))
+    assert isinstance(inline_lake.propose(staged.table_id, 1, add()), Ratified)
 
 
 def _lay(house: House, staged: StagingTable, path: str, age_ms: int) -> None:

@@ -63,7 +63,7 @@ def cold(house: House, table_id: TableId) -> tuple[Snapshot, CountingStore]:
     return load(house.catalog, table_id, store_for=lambda _: store), store
 
 
-@req("RD-04", "CM-22")
+@req("RD-04")
 @pytest.mark.slow
 def test_a_cold_read_of_ten_thousand_commits_lists_nothing(inline_lake: House) -> None:
     house = inline_lake

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -334,17 +335,24 @@ def test_a_checkpoint_or_compaction_of_an_unpublished_version_is_not_taken_note_
     table = lake.create()
     lake.propose(table.table_id, 1, add())
     store = lake.log(table.table_id).store
-    path = f"{LOG}/{1:020d}.checkpoint.parquet"
-    store.put_if_absent(path, b"PAR1")
-    checkpoint = KnownFile(
-        kind=FileKind.CHECKPOINT, first=Version(1), last=Version(1), paths=(path,)
-    )
+    stem = f"{LOG}/{1:020d}.checkpoint"
+    checkpoints = [
+        KnownFile(kind=FileKind.CHECKPOINT, first=Version(1), last=Version(1), paths=paths)
+        for paths in (
+            (f"{stem}.parquet",),
+            tuple(f"{stem}.{number:010d}.{2:010d}.parquet" for number in (1, 2)),
+            (f"{stem}.{uuid4()}.parquet",),
+            (f"{stem}.{uuid4()}.json",),
+        )
+    ]
+    for path in (path for file in checkpoints for path in file.paths):
+        store.put_if_absent(path, b"PAR1")
     compacted = f"{LOG}/{0:020d}.{1:020d}.compacted.json"
     store.put_if_absent(compacted, b"{}")
     compaction = KnownFile(
         kind=FileKind.COMPACTION, first=Version(0), last=Version(1), paths=(compacted,)
     )
-    for file in (checkpoint, compaction):
+    for file in (*checkpoints, compaction):
         with pytest.raises(NotPublishedError):
             lake.database.add_file(table.table_id, file)
     held = lake.catalog.ratified_commits(table.table_id).commits
@@ -356,9 +364,10 @@ def test_a_checkpoint_or_compaction_of_an_unpublished_version_is_not_taken_note_
         KnownFile(kind=FileKind.CHECKSUM, first=Version(1), last=Version(1), paths=(crc,)),
     )
     lake.catalog.publish(table.table_id)
-    for file in (checkpoint, compaction):
-        lake.database.add_file(table.table_id, file)
-    assert lake.catalog.resolve(table.table_id).checkpoint == checkpoint
+    lake.database.add_file(table.table_id, compaction)
+    for checkpoint in checkpoints:
+        lake.database.add_file(table.table_id, checkpoint)
+        assert lake.catalog.resolve(table.table_id).checkpoint == checkpoint
 
 
 @req("CM-28")

@@ -535,7 +535,7 @@ def test_row_ids_of_racing_appends_are_disjoint_and_follow_the_high_water_mark(
     assert first_ids == [10 * i for i in range(8)]
 
 
-@req("CM-41", "CM-22")
+@req("CM-41")
 def test_the_high_water_mark_is_known_after_a_commit_that_sets_another_domain(
     inline_lake: House,
 ) -> None:

@@ -125,7 +125,7 @@ def published(version: int) -> str:
     return PublishedCommit(Version(version)).path
 
 
-@req("LC-02", "CM-12")
+@req("CM-12")
 @shows("FC10", "S12")
 @SEEDS
 def test_version_0_of_a_registered_table_outlives_a_power_loss(
@@ -344,7 +344,6 @@ def test_a_filesystem_catalog_syncs_a_commit_that_it_finds_before_it_answers(
     assert lake.log.read_published(Version(1)) == content
 
 
-@req("RD-04")
 @shows("FC10", "S12")
 @SEEDS
 def test_a_checkpoint_that_the_catalog_was_told_of_outlives_a_power_loss(

@@ -106,9 +106,22 @@ class TestTheSmallestCatalog:
             lambda: session.create_table("x", "id long", three_phase=True),
             lambda: session.read_cut(["orders"]),
             lambda: table.to_arrow(sequence=1),
+            lambda: session.outcome("x"),
+            lambda: session.register_external("x", "/x"),
+            lambda: list(session.events()),
+            lambda: session.listen("x", print),
+            lambda: session.put_listener("x", "https://example.com/"),
+            lambda: session.status(),
+            lambda: session.backup("x"),
+            lambda: session.create_token("x"),
+            lambda: session.locations(),
+            lambda: session.add_location("/x"),
         ):
             with pytest.raises(UnsupportedByCatalogError):
                 ask()
+        session.drop("orders")
+        with pytest.raises(UnsupportedByCatalogError):
+            session.undrop("orders")
 
 
 class TestNames:
@@ -245,7 +258,7 @@ class TestCreation:
         [commit] = full_world.catalog.ratified_commits(table.id).commits
         assert (commit.version, commit.way) == (0, Way.INLINE)
 
-    @req("CM-36")
+    @req("CM-36", "EN-02")
     def test_version_0_says_what_a_managed_table_needs_and_no_more(self, full_world: World) -> None:
         table = full_world.session().create_table(
             "orders", "id long not null, day date", ["DAY"], {"a": "b"}, comment="about orders"

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta, timezone
+from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
@@ -31,13 +32,14 @@ from headgate.errors import (
     UnsupportedFeatureError,
     VersionGoneError,
 )
-from headgate.protocol.actions import Action, Sequence, Version
+from headgate.protocol.actions import Action, RemoveFile, Sequence, Version
 from headgate.protocol.commit.content import Way
 from headgate.protocol.encoding import replaced
+from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.paths import LOG, Checksum, PublishedCommit
 from headgate.storage.object_store import ObjectStore
 from headgate.table import snapshot_loader
-from tests.client.conftest import World, ids_in, rows
+from tests.client.conftest import World, filesystem_world, ids_in, rows
 from tests.kit import req, shows
 from tests.kit.faulty_catalogs import LosingCatalog
 from tests.kit.faulty_stores import Call, WrappedStore
@@ -621,6 +623,47 @@ class TestUpkeep:
         store.calls.clear()
         assert ids_in(full_world.session().table("orders").to_arrow()) == [1]
         assert store.count("list", "folders") == 0
+
+    @req("RD-04", "CM-29")
+    def test_the_catalog_returns_a_reported_checksum_where_it_has_none_of_its_own(
+        self, full_world: World
+    ) -> None:
+        table = full_world.make()
+        table.append(rows(1))
+        [file] = table.snapshot().files()
+        # Without its size: from now on the catalog does not know the size of the table.
+        vague = RemoveFile(path=file.path, deletion_timestamp=1, data_change=True)
+        table.commit(table.snapshot(), [vague], OperationInfo("DELETE"))
+        assert full_world.catalog.resolve(table.id).checksum is None
+        assert table.write_checksum() == 2
+        assert full_world.catalog.resolve(table.id).checksum_file == KnownFile(
+            kind=FileKind.CHECKSUM,
+            first=Version(2),
+            last=Version(2),
+            paths=(Checksum(Version(2)).path,),
+        )
+        store = full_world.store_for(table.location)
+        store.calls.clear()
+        assert full_world.session().table("orders").snapshot().files() == []
+        assert store.count("list", "folders") == 0
+        assert store.count("get", prefix=Checksum(Version(2)).path) == 1
+
+    @req("CM-22", "RD-03", "RD-04")
+    def test_a_filesystem_catalog_leaves_the_description_of_its_tables_to_the_log(
+        self, tmp_path: Path
+    ) -> None:
+        world = filesystem_world(tmp_path)
+        table = world.make()
+        table.append(rows(1))
+        table.checkpoint()
+        table.write_checksum()
+        found = world.catalog.resolve(table.id)
+        assert (found.protocol, found.metadata) == (None, None)
+        assert (found.checksum, found.checksum_file, found.checkpoint) == (None, None, None)
+        store = world.store_for(table.location)
+        store.calls.clear()
+        assert ids_in(world.session().table("orders").to_arrow()) == [1]
+        assert store.count(prefix=LOG) > 0
 
     @req("CM-27")
     def test_an_intruders_file_is_no_published_version(self, minimal_world: World) -> None:

@@ -141,7 +141,12 @@ class TestHowContentTravels:
         table.set_properties({"delta.logRetentionDuration": "interval 9 days"})
         table.comment("about orders")
         table.remove([file.path for file in table.snapshot().files()])
+        table.unset_properties(["delta.logRetentionDuration"])
         table.add_columns("more string")
+        table.alter_column("more", comment="and more")
+        table.add_constraint("positive", "id > 0")
+        table.drop_constraint("positive")
+        table.commit(table.snapshot(), [], OperationInfo("WRITE"))
         world.staging_session().replace_table("orders", "id long")
         table.write_checksum()
         put = [path for path in log_files(world) if path not in before]

@@ -168,7 +168,7 @@ def test_files_beyond_the_latest_version_are_ignored(lake: Lake, terse: bool) ->
     assert duckdb_reads(resolved, lake.scratch) == story.rows_at(story.latest)
 
 
-@req("CM-18")
+@req("CM-18", "RD-05")
 @shows("FR3")
 @pytest.mark.parametrize("upto", [7, 9], ids=["with a tail", "with nothing unpublished"])
 def test_files_beyond_the_latest_version_are_ignored_where_the_log_has_to_be_listed(

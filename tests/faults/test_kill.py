@@ -172,7 +172,6 @@ def test_a_publisher_killed_anywhere_is_followed_by_one_that_finishes(
         assert len(values_in(session, "one")) == 10
 
 
-@req("CM-27")
 @shows("S14", "FP15")
 @pytest.mark.parametrize(
     "fail",

@@ -41,6 +41,9 @@ def test_a_listener_hears_of_everything_in_order_wherever_its_teller_was_killed(
     with headgate.connect(lake, publisher=False) as session:
         check_lake(session)
         ratified = [event.sequence for event in session.events()]
+        recorded = [(c.table_id, c.version) for e in session.events() for c in e.commits]
+        one = session.table("one")
+        assert recorded == [(one.id, version) for version in range(one.version + 1)]
     heard = [
         tuple(map(int, line.split())) for line in (tmp_path / "heard").read_text().splitlines()
     ]

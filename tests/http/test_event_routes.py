@@ -181,6 +181,7 @@ def test_status_is_the_same_from_afar_and_in_numbers(served: Served) -> None:
     assert "\n# TYPE headgate_publisher_lag_seconds gauge\n" in text
 
 
+@req("CA-01")
 def test_tokens_and_backups_are_not_to_be_had_from_a_server(served: Served) -> None:
     for ask in (lambda: served.far.create_token("a"), lambda: served.far.backup("x")):
         with pytest.raises(UnsupportedByCatalogError, match="own store"):

@@ -185,7 +185,6 @@ def test_a_long_tail_is_resolved_as_far_as_there_is_room_and_read_whole(
     assert len([*snapshot.files()]) == sum(9 if v % 7 == 0 else 1 for v in range(1, count + 1))
 
 
-@req("MT-02")
 @shows("FS5")
 def test_tables_resolved_together_share_the_room_of_one_answer(small: Served) -> None:
     ids = [fill(small, 30, name) for name in "abcd"]

@@ -25,6 +25,7 @@ from headgate.protocol.encoding import replaced
 from headgate.spark import write
 from headgate.storage import locations
 from headgate.storage.memory import MemoryStore
+from tests.kit import req
 from tests.spark.conftest import Water, listed, local, rows
 
 
@@ -526,3 +527,24 @@ def test_what_was_written_goes_when_the_proposal_is_refused(water: Water, tmp_pa
             statement.commit(added, OperationInfo("WRITE", {"mode": "Append"}))
     assert listed(table) == []
     assert water.session.table("t").version == 1
+
+
+@req("CM-37")
+def test_no_statement_puts_a_version_into_the_log(water: Water) -> None:
+    """The lake has no publisher, so a version in the log could only come from a client."""
+    for statement in (
+        "CREATE TABLE t (id BIGINT, v STRING)",
+        "INSERT INTO t VALUES (1, 'a'), (2, 'b')",
+        "UPDATE t SET v = 'c' WHERE id = 1",
+        "DELETE FROM t WHERE id = 2",
+        "MERGE INTO t USING (SELECT 3 AS id, 'd' AS v) s ON t.id = s.id"
+        " WHEN NOT MATCHED THEN INSERT *",
+        "ALTER TABLE t ADD COLUMN more INT",
+        "INSERT OVERWRITE t VALUES (4, 'e', 5)",
+        "CREATE OR REPLACE TABLE t AS SELECT 6 AS id",
+    ):
+        water.sql(statement)
+    water.lake.append("t", water.frame("SELECT 7L AS id"))
+    table = water.session.table("t")
+    assert table.version == 8
+    assert [path.name for path in (local(table) / "_delta_log").glob("*")] == []

@@ -69,7 +69,6 @@ def contradictory() -> tuple[MemoryStore, str]:
     return store, put_compaction(store, 1, 3, remove("f1"), add("f1"), add("f2"))
 
 
-@req("RD-06")
 def test_a_contradictory_compaction_is_replaced_by_its_commits() -> None:
     store, _ = contradictory()
     assert paths(by_path(store)) == ["f2"]
@@ -84,7 +83,6 @@ def test_a_contradictory_compaction_whose_commits_are_gone_is_refused_by_name() 
         by_path(store)
 
 
-@req("RD-06")
 def test_a_contradictory_compaction_of_the_catalog_is_replaced_by_its_commits() -> None:
     catalog = catalog_of((add("f1"),), (remove("f1"),), (add("f2"),))
     catalog.publish()

@@ -97,7 +97,6 @@ def test_what_the_catalog_does_not_tell_is_read_on_first_need_and_once(
     assert catalog.calls == ["resolve"]
 
 
-@req("CM-22")
 def test_counts_the_catalog_is_not_certain_of_are_counted_here() -> None:
     catalog = describing(5)
     resolve = catalog.resolve

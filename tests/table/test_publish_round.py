@@ -121,7 +121,7 @@ def test_a_round_publishes_all_commits_of_all_tables_byte_for_byte(lake: Lake) -
             assert lake.log(table_id) == ratified(table_id)
 
 
-@req("CM-24")
+@req("CM-24", "MT-07")
 @pytest.mark.parametrize("has_syncfs", [True, False])
 def test_no_file_is_named_before_all_are_synced_and_no_version_before_the_one_below(
     has_syncfs: bool,
@@ -218,7 +218,7 @@ def test_a_real_file_system_is_synced_as_a_whole_or_not_at_all(tmp_path: Path) -
 # What is in the way
 
 
-@req("CM-24", "PB-02")
+@req("CM-24", "PB-02", "MT-07")
 @shows("FP4", "S16")
 @pytest.mark.parametrize(
     ("existing", "error"),

@@ -143,7 +143,7 @@ def test_a_published_file_with_other_bytes_is_ignored_where_the_catalog_holds_th
         assert paths(catalog.load()) == f(1, 2)
 
 
-@req("CM-18")
+@req("CM-18", "RD-05")
 @shows("FR3")
 def test_everything_beyond_the_catalogs_latest_version_is_ignored() -> None:
     catalog = appended(4)
@@ -304,7 +304,6 @@ def test_a_published_file_that_is_not_what_the_catalog_lists_is_refused() -> Non
         catalog.load()
 
 
-@req("RD-04")
 def test_versions_below_those_that_the_catalog_holds_are_not_requested_from_it() -> None:
     catalog = appended(9)
     catalog.publish()

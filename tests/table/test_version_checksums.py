@@ -142,7 +142,7 @@ def test_where_the_log_was_listed_the_checksum_that_was_seen_is_read(
     assert ["80 files, not 81" in message for message in caplog.messages] == [True]
 
 
-@req("RD-03", "RD-04")
+@req("RD-03")
 def test_where_the_catalog_has_counted_no_checksum_is_read(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -156,7 +156,7 @@ def test_where_the_catalog_has_counted_no_checksum_is_read(
     assert caplog.messages == []
 
 
-@req("RD-03", "CM-22")
+@req("RD-03")
 @pytest.mark.parametrize("checkpoint", [None, 3, 5])
 def test_what_is_read_is_compared_with_the_counts_of_the_catalog(
     checkpoint: int | None, caplog: pytest.LogCaptureFixture

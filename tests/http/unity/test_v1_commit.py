@@ -317,6 +317,32 @@ def test_what_is_declared_and_not_in_the_commit_is_400(served: Served, case: str
     assert stock.send(stock.change(commit)).status_code == 200  # it was not rejected itself
 
 
+@shows("FI6")
+def test_the_etag_of_an_earlier_description_is_409(table: Stock) -> None:
+    stale = table.load()["metadata"]["etag"]
+    own = metadata(TableId(table.table_id), properties={"owner": "me"})
+    assert table.commit(1, own).status_code == 200
+    current = table.load()["metadata"]["etag"]
+    assert int(stale) < int(current)
+    for wrong in (stale, str(int(current) + 1)):
+        refused = table.send(table.change(add_commit(table.put(2)), etag=wrong))
+        assert error(refused)[0] == 409
+    assert table.load()["latest-table-version"] == 1
+    taken = table.send(table.change(add_commit(table.put(2)), etag=current))
+    assert taken.status_code == 200, taken.text
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_commit_that_claims_what_does_not_exist_as_published_is_400(
+    table: Stock, version: int
+) -> None:
+    for earlier in range(1, version):
+        assert table.commit(earlier).status_code == 200
+    refused = table.send(table.change(add_commit(table.put(version)), claim(version + 5)))
+    assert error(refused)[0] == 400
+    assert table.load()["latest-table-version"] == version - 1
+
+
 def test_a_domain_that_a_commit_removes_is_declared_as_removed(served: Served) -> None:
     stock = make(served.http, features=("domainMetadata", "clustering"))
 
