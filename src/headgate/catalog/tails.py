@@ -126,18 +126,15 @@ class Tails(Component):
         for one in outcomes:
             if one.diverged is not None:
                 unit.set_diverged(one.row.key, one.diverged)
-            if release:
-                unit.release_lease(lease_of(one.row.id), self._holder)
+        if release:
+            unit.release_leases([lease_of(one.row.id) for one in outcomes], self._holder)
 
     def release(self, table_ids: Iterable[TableId]) -> Future[None]:
         """Release leases, without waiting for the store."""
         leases = [lease_of(table_id) for table_id in table_ids]
-
-        def release(unit: WriteUnit) -> None:
-            for lease in leases:
-                unit.release_lease(lease, self._holder)
-
-        return self._ratifier.submit(_PUBLISHING, release)
+        return self._ratifier.submit(
+            _PUBLISHING, lambda unit: unit.release_leases(leases, self._holder)
+        )
 
     def _acquire(
         self, table_ids: Iterable[TableId], gone: Mapping[TableId, str]
@@ -147,18 +144,13 @@ class Tails(Component):
         until_ms = now_ms + self._settings.lease_ms
 
         def acquire(unit: WriteUnit) -> tuple[dict[TableId, TableRow], dict[TableId, TableRow]]:
-            held: dict[TableId, TableRow] = {}
-            refused: dict[TableId, TableRow] = {}
-            for table_id in wanted:
-                row = unit.table(table_id)
-                if row is None:
-                    continue
-                lease = lease_of(table_id)
-                if table_id in gone:
-                    unit.release_lease(lease, gone[table_id])
-                is_taken = unit.acquire_lease(lease, self._holder, now_ms, until_ms)
-                (held if is_taken else refused)[table_id] = row
-            return held, refused
+            for table_id, holder in gone.items():
+                unit.release_lease(lease_of(table_id), holder)
+            rows = {row.id: row for row in unit.tables_by_id(wanted)}
+            leases = [lease_of(table_id) for table_id in rows]
+            taken = unit.acquire_leases(leases, self._holder, now_ms, until_ms)
+            held = {key: row for key, row in rows.items() if lease_of(key) in taken}
+            return held, {key: row for key, row in rows.items() if key not in held}
 
         return self._ratifier.submit(_PUBLISHING, acquire).result()
 

@@ -55,6 +55,22 @@ class ServerContract:
             assert not unit.acquire_lease("a", "you", 109, 10**9)
             assert unit.acquire_lease("a", "you", 110, 120)
 
+    def test_many_leases_are_acquired_and_released_each_by_its_holder(
+        self, store: CatalogStore
+    ) -> None:
+        with store.write() as unit:
+            assert unit.acquire_lease("b", "you", 100, 110)
+            assert unit.acquire_leases(["a", "b", "c"], "me", 105, 200) == {"a", "c"}
+            assert unit.acquire_leases([], "me", 105, 200) == set()
+        with store.write() as unit:
+            assert unit.acquire_leases(["a", "b"], "me", 110, 210) == {"a", "b"}  # b is expired
+            assert unit.acquire_leases(["a", "c", "d"], "you", 199, 300) == {"d"}
+            assert unit.acquire_leases(["a", "c"], "you", 200, 300) == {"c"}  # a is renewed
+            unit.release_leases(["a", "c", "d", "never"], "you")
+        with store.read() as unit:
+            holders = {name: unit.lease_holder(name) for name in "abcd"}
+        assert holders == {"a": "me", "b": "me", "c": None, "d": None}
+
     def test_a_token_is_found_by_the_hash_of_its_secret_and_can_be_revoked(
         self, store: CatalogStore
     ) -> None:

@@ -545,8 +545,18 @@ class LeaseWrites(Protocol):
         """Take or renew a lease; return False if another holder has it."""
         ...
 
+    def acquire_leases(
+        self, names: Collection[str], holder: str, now_ms: int, until_ms: int
+    ) -> set[str]:
+        """Take or renew many leases; return those that no other holder has."""
+        ...
+
     def release_lease(self, name: str, holder: str) -> None:
         """End a lease, if this holder has it."""
+        ...
+
+    def release_leases(self, names: Collection[str], holder: str) -> None:
+        """End those of many leases that this holder has."""
         ...
 
 

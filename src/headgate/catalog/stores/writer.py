@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import ClassVar, Final
 
@@ -66,6 +66,12 @@ _ACQUIRE_LEASE: Final = _insert(
     3,
     " ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until_ms = excluded.until_ms "
     "WHERE leases.holder = excluded.holder OR leases.until_ms <= $4 RETURNING 1",
+)
+_ACQUIRE_LEASES: Final = (
+    "WITH names AS (SELECT value FROM {texts}) "
+    "INSERT INTO leases SELECT value, CAST($2 AS text), CAST($3 AS bigint) FROM names WHERE true "
+    "ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until_ms = excluded.until_ms "
+    "WHERE leases.holder = excluded.holder OR leases.until_ms <= $4 RETURNING name"
 )
 _PUT_LISTENER: Final = _insert(
     "listeners",
@@ -230,8 +236,18 @@ class SQLWriteUnit(SQLReadUnit):
     def acquire_lease(self, name: str, holder: str, now_ms: int, until_ms: int) -> bool:
         return bool(self._write(_ACQUIRE_LEASE, name, holder, until_ms, now_ms))
 
+    def acquire_leases(
+        self, names: Collection[str], holder: str, now_ms: int, until_ms: int
+    ) -> set[str]:
+        sql = _ACQUIRE_LEASES.format(texts=self.texts)
+        return {row[0] for row in self._write(sql, self._texts(names), holder, until_ms, now_ms)}
+
     def release_lease(self, name: str, holder: str) -> None:
         self._write("DELETE FROM leases WHERE name = $1 AND holder = $2", name, holder)
+
+    def release_leases(self, names: Collection[str], holder: str) -> None:
+        sql = f"DELETE FROM leases WHERE name IN (SELECT value FROM {self.texts}) AND holder = $2"
+        self._write(sql, self._texts(names), holder)
 
     def set_setting(self, key: str, value: str) -> None:
         sql = _insert("settings", 2, " ON CONFLICT (key) DO UPDATE SET value = excluded.value")
