@@ -121,14 +121,9 @@ class Server:
 
 
 def headgate(store: str, environment: Mapping[str, str] | None = None) -> Server:
-    """Return our server on a store, as `headgate serve` runs it.
-
-    With a worker for each core where the store can serve several, as it is run then.
-    """
-    workers = os.cpu_count() or 1 if store.startswith("postgresql") else 1
+    """Return our server on a store, as `headgate serve` runs it."""
     return Server(
         *("-m", "headgate.cli.main", "serve", "--store", store, "--log-level", "warning"),
-        *("--workers", str(workers)),
         environment=environment,
     )
 

@@ -167,7 +167,7 @@ class _Immediate(Ratifier):
         self._heads = Heads()
         self._queue, self._taken = SimpleQueue(), deque()
         self._undone_since = self._stopped = None
-        self._singly = 0
+        self._singly = self._contended = 0
         self._process = os.getpid()
 
     def _put(self, work: Any) -> None:

@@ -48,6 +48,7 @@ from headgate.settings import Settings
 _log = logging.getLogger(__name__)
 _BATCH = 256  # pieces of work in one transaction of the database
 _BATCH_S = 0.02  # after which a batch of changes ends
+_CONTENDED = 16  # batches decided under the lock after one that came too late
 
 Result = TypeVar("Result")
 Given = TypeVar("Given", contravariant=True)
@@ -125,6 +126,7 @@ class Ratifier:
         self.on_ratified: Callable[[Collection[TableId]], None] = lambda table_ids: None
         self._heads = Heads()
         self._undone_since: float | None = None
+        self._contended = 0  # how many batches to decide under the lock at once
         self._singly = 0  # how many proposals to decide in batches of their own
         self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._taken: deque[_Work] = deque()  # from the queue, and not begun yet
@@ -271,8 +273,14 @@ class Ratifier:
                 break
             decisions.append(work)
         begun[:] = decisions
-        postponed = self._decide_on_heads(decisions)
-        if postponed is None:  # another process changed something, or a key has an outcome
+        postponed = None
+        if self._contended:
+            self._contended -= 1
+        else:
+            postponed = self._decide_on_heads(decisions)
+            if postponed is None:  # another process changed something, or a key has an outcome
+                self._contended = _CONTENDED
+        if postponed is None:
             self._heads.forget()
             postponed = self._decide_in_unit(decisions)
         with suppress(HeadgateError):  # a client that is not sent them asks for them
