@@ -9,7 +9,7 @@ import pytest
 
 from headgate.catalog import tails
 from headgate.protocol.actions import TableId
-from headgate.table.publish_round import Published, TailPart
+from headgate.table.publish_round import PartResult, TailPart
 from tests.catalog.conftest import House
 from tests.catalog.publisher_lake import commit, in_log, opened, recorded
 from tests.kit import req
@@ -23,7 +23,7 @@ def watch_rounds(house: House, monkeypatch: pytest.MonkeyPatch) -> Sizes:
     publisher, rounds = house.database._publisher, Sizes()
     put = publisher._put
 
-    def watched(parts: Sequence[TailPart], deadline: float | None) -> Sequence[Published]:
+    def watched(parts: Sequence[TailPart], deadline: float | None) -> Sequence[PartResult]:
         rounds.append({part.table_id: len(part.commits) for part in parts})
         return put(parts, deadline)
 

@@ -62,7 +62,7 @@ _NOTHING: Final = Gathered()
 _log = logging.getLogger(__name__)
 
 
-class Described(NamedTuple):
+class StagedAnswer(NamedTuple):
     """An answer, and the table as it was when it was given."""
 
     answer: Answer
@@ -138,7 +138,7 @@ class Proposer(Component):
 
     def propose_staged(
         self, before: TableInfo, version: Version, staged: Staged, judge: Judge = nothing_more
-    ) -> Described:
+    ) -> StagedAnswer:
         """Propose a staged file by its name, under the txnId in it.
 
         For clients that look for conflicts themselves: if another commit has the version, the
@@ -153,31 +153,31 @@ class Proposer(Component):
 
     def _propose_staged(
         self, before: TableInfo, version: Version, staged: Staged, judge: Judge
-    ) -> Described:
+    ) -> StagedAnswer:
         proposed_ms, table_id = self._clock.now_ms(), before.table_id
         is_taken = version <= before.latest
         listed = before.commit_at(version)
         if listed is None or listed.file_name == staged.file_name:
             first = self._answered(before, version, lambda won: won.file_name == staged.file_name)
             if first is not None:
-                return Described(first, before)
+                return StagedAnswer(first, before)
         taken = VersionTaken(txn_id=TxnId(""), latest={table_id: before.latest})
         part = Part(table_id=table_id, version=version, content=staged)
         read = self._staged_part(part, staged, before.location)
         if isinstance(read, Violation):
             if is_taken:
-                return Described(taken, before)
+                return StagedAnswer(taken, before)
             raise InvalidCommitError(table_id, [read])
         # A repair records a version without a file name if it cannot read the staged file.
         first = self._answered(
             before, version, lambda won: won.file_name is None and won.sha256 == read.sha256
         )
         if first is not None:
-            return Described(first, before)
+            return StagedAnswer(first, before)
         examined = read.examined
         txn_id = examined.txn_id
         if is_taken and txn_id is not None and self._decider.loses(txn_id):
-            return Described(VersionTaken(txn_id=txn_id, latest=taken.latest), before)
+            return StagedAnswer(VersionTaken(txn_id=txn_id, latest=taken.latest), before)
         if found := [*(examined.violations if txn_id is None else ()), *judge(examined)]:
             raise InvalidCommitError(table_id, found)
         assert txn_id is not None  # else it would be a violation
@@ -185,7 +185,7 @@ class Proposer(Component):
         self._refuse_if_too_large(proposal)
         self._look_ahead(table_id)
         if (violation := self._file_violation(read, before.location)) is not None:
-            return Described(self._reject(txn_id, violation), before)
+            return StagedAnswer(self._reject(txn_id, violation), before)
         answer, tables, _ = self._decide_surely(
             ExaminedProposal(txn_id, (read,), proposed_ms, by_version=True)
         )
@@ -198,8 +198,10 @@ class Proposer(Component):
                     f"{table_id}."
                 )
             if won.file_name != staged.file_name:
-                return Described(VersionTaken(txn_id=txn_id, latest={table_id: won.version}), after)
-        return Described(answer, after)
+                return StagedAnswer(
+                    VersionTaken(txn_id=txn_id, latest={table_id: won.version}), after
+                )
+        return StagedAnswer(answer, after)
 
     # Decisions
 

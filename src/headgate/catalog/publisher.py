@@ -19,7 +19,7 @@ from headgate.catalog import lookup
 from headgate.catalog.component import Component, Shared
 from headgate.catalog.publisher_process import PublisherProcess
 from headgate.catalog.stores.port import TableRow, WriteUnit
-from headgate.catalog.tails import Outcome, Tails
+from headgate.catalog.tails import RoundOutcome, Tails
 from headgate.catalog.workers import Workers
 from headgate.errors import (
     HeadgateError,
@@ -36,7 +36,7 @@ from headgate.protocol.paths import PublishedCommit
 from headgate.protocol.table_states import TableStatus
 from headgate.storage.local import LocalStore
 from headgate.table.log_files import UnfinishedError
-from headgate.table.publish_round import Published, TailPart, altered, publish_round
+from headgate.table.publish_round import PartResult, TailPart, altered, publish_round
 from headgate.table.ratified_content import is_ratified
 
 _log = logging.getLogger(__name__)
@@ -188,7 +188,7 @@ class Publisher(Component):
         if claimed:
             # Their writer may not have synced them.
             log.store.sync([PublishedCommit(commit.version).path for commit in claimed])
-            self._tails.record([Outcome(row, upto)], release=False)
+            self._tails.record([RoundOutcome(row, upto)], release=False)
         return max(row.published, upto)
 
     def confirm_later(self, table_id: TableId, upto: Version) -> None:
@@ -270,7 +270,7 @@ class Publisher(Component):
         except BaseException:
             self._tails.release(held)
             raise
-        ended = {table_id: Outcome(row, row.published) for table_id, row in held.items()}
+        ended = {table_id: RoundOutcome(row, row.published) for table_id, row in held.items()}
         for part, result in zip(parts, results, strict=True):
             row, error = held[part.table_id], result.error
             if result.device is not None:
@@ -278,7 +278,7 @@ class Publisher(Component):
             if isinstance(error, UnfinishedError) and self._is_too_late(row):
                 error = LogDivergedError(error.message)
             if error is None:
-                ended[row.id] = Outcome(row, part.commits[-1].version)
+                ended[row.id] = RoundOutcome(row, part.commits[-1].version)
                 self._unfinished.pop(row.id, None)
                 continue
             if isinstance(error, LogDivergedError) and not isinstance(error, UnfinishedError):
@@ -286,7 +286,7 @@ class Publisher(Component):
             outcomes[row.id] = error
         return self._tails.record([*ended.values()], release=True) | outcomes, cut
 
-    def _put(self, parts: Sequence[TailPart], deadline: float | None) -> Sequence[Published]:
+    def _put(self, parts: Sequence[TailPart], deadline: float | None) -> Sequence[PartResult]:
         """Do the storage part of a round, in the publisher process if there is one."""
         stores = [self._store_for(part.location) for part in parts]
         if self._child is None or not all(isinstance(store, LocalStore) for store in stores):
@@ -302,10 +302,10 @@ class Publisher(Component):
             self._unfinished[row.id] = since, _ = now, row.published
         return now - since > _UNFINISHED
 
-    def _stopped(self, row: TableRow, message: str) -> Outcome:
+    def _stopped(self, row: TableRow, message: str) -> RoundOutcome:
         """Stop publishing a table; readers still get the catalog's commits. Spec: PB-02."""
         _log.error("publishing of table %s stopped: %s", row.id, message)
-        return Outcome(row, row.published, message)
+        return RoundOutcome(row, row.published, message)
 
     def _row(self, table_id: TableId) -> TableRow:
         with self._store.read_latest() as unit:

@@ -36,7 +36,7 @@ from headgate.errors import (
 from headgate.storage import local, locations
 from headgate.storage.object_store import PutUnknownError
 from headgate.table.log_files import UnfinishedError
-from headgate.table.publish_round import Published, TailPart, publish_round
+from headgate.table.publish_round import PartResult, TailPart, publish_round
 
 _log = logging.getLogger(__name__)
 _LENGTH: Final = struct.Struct("<I")  # before each message
@@ -103,16 +103,16 @@ class PublisherProcess:
         self._changes = threading.Condition()
         self._sending = threading.Lock()
         self._connection: socket.socket | None = None
-        self._answers: dict[int, Future[Sequence[Published]]] = {}
+        self._answers: dict[int, Future[Sequence[PartResult]]] = {}
         self._numbers = itertools.count()
         self._thread: threading.Thread | None = None
         self._is_closing = False
 
     def publish_round(
         self, parts: Sequence[TailPart], within_s: float | None = None
-    ) -> Sequence[Published]:
+    ) -> Sequence[PartResult]:
         """Do what `publish_round` does; raise `TimeoutError` if it still goes on then."""
-        answer = Future[Sequence[Published]]()
+        answer = Future[Sequence[PartResult]]()
         with self._changes:
             if self._thread is None and not self._is_closing:
                 self._thread = threading.Thread(
@@ -273,7 +273,7 @@ def _shut_down(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
-def _result(published: Published) -> _Result:
+def _result(published: PartResult) -> _Result:
     error = published.error
     if error is None:
         return _Result(None, published.device)
@@ -284,11 +284,11 @@ def _result(published: Published) -> _Result:
     return _Result(_Failure(kind, error.message, error.remedy), published.device)
 
 
-def _published(result: _Result) -> Published:
+def _published(result: _Result) -> PartResult:
     failure = result.failure
     if failure is None:
-        return Published(None, result.device)
-    return Published(_KINDS[failure.kind](failure.message, remedy=failure.remedy), result.device)
+        return PartResult(None, result.device)
+    return PartResult(_KINDS[failure.kind](failure.message, remedy=failure.remedy), result.device)
 
 
 if __name__ == "__main__":

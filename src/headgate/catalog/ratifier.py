@@ -64,7 +64,7 @@ class Waiter(Protocol[Given]):
 
 
 @dataclass(slots=True, eq=False)
-class _Change(Generic[Result]):
+class _UnitWork(Generic[Result]):
     """Work in a unit."""
 
     name: str  # for the error if the outcome is unknown
@@ -103,7 +103,7 @@ class _Record:
 
 
 _Decision: TypeAlias = _Proposal | _Record
-_Work: TypeAlias = _Change[Any] | _Decision
+_Work: TypeAlias = _UnitWork[Any] | _Decision
 
 
 class Ratifier:
@@ -138,7 +138,7 @@ class Ratifier:
     def submit(self, name: str, do: Callable[[WriteUnit], Result]) -> Future[Result]:
         """Queue `do` for the next unit of work; return a future of its result."""
         answer = Future[Result]()
-        self._put(_Change(name, do, answer))
+        self._put(_UnitWork(name, do, answer))
         return answer
 
     def decide(
@@ -208,7 +208,7 @@ class Ratifier:
         postponed: list[_Work] = []
         try:
             fail_point("ratifier.before_begin")
-            if isinstance(begun[0], _Change):
+            if isinstance(begun[0], _UnitWork):
                 self._change_all(begun)
             else:
                 postponed = self._decide_all(begun)
@@ -241,7 +241,7 @@ class Ratifier:
             deadline = self._clock.monotonic() + _BATCH_S
             while True:
                 change = begun[-1]
-                assert isinstance(change, _Change)
+                assert isinstance(change, _UnitWork)
                 change.error = None
                 try:
                     with unit.savepoint():
@@ -255,7 +255,7 @@ class Ratifier:
                 ):
                     break
                 following = self._taken[len(begun)]
-                if not isinstance(following, _Change):
+                if not isinstance(following, _UnitWork):
                     break
                 begun.append(following)
             fail_point("ratifier.before_commit")
@@ -269,7 +269,7 @@ class Ratifier:
         self._singly = max(0, self._singly - 1)
         decisions: list[_Decision] = []
         for work in self._taken:
-            if isinstance(work, _Change) or len(decisions) == most:
+            if isinstance(work, _UnitWork) or len(decisions) == most:
                 break
             decisions.append(work)
         begun[:] = decisions

@@ -24,7 +24,7 @@ _STALLED_S = 2.0  # without progress, until a lease of another publisher is igno
 _PUBLISHING: Final = "publishing"
 
 
-class Outcome(NamedTuple):
+class RoundOutcome(NamedTuple):
     """How far a table is published after a round, and why it cannot go on."""
 
     row: TableRow  # as of before the round
@@ -104,7 +104,7 @@ class Tails(Component):
                     cut.append(row.id)
         return parts, cut
 
-    def record(self, outcomes: Sequence[Outcome], *, release: bool) -> dict[TableId, TableRow]:
+    def record(self, outcomes: Sequence[RoundOutcome], *, release: bool) -> dict[TableId, TableRow]:
         """Record the results of a round, and release the leases; return the tables afterwards."""
         fail_point("publisher.before_record")
         now_ms = self._clock.now_ms()
@@ -122,7 +122,7 @@ class Tails(Component):
         with self._store.read_latest() as unit:  # another publisher may have got further
             return before | {row.id: row for row in unit.tables_by_id(before)}
 
-    def _end(self, outcomes: Sequence[Outcome], release: bool, unit: WriteUnit) -> None:
+    def _end(self, outcomes: Sequence[RoundOutcome], release: bool, unit: WriteUnit) -> None:
         for one in outcomes:
             if one.diverged is not None:
                 unit.set_diverged(one.row.key, one.diverged)

@@ -49,7 +49,7 @@ class TailPart(msgspec.Struct, frozen=True, array_like=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PartResult:
     """All commits of a part are in the log and will outlive a power loss, unless it failed."""
 
     error: Exception | None
@@ -58,7 +58,7 @@ class Published:
 
 def publish_round(
     parts: Sequence[TailPart], store_for: Callable[[str], ObjectStore]
-) -> Sequence[Published]:
+) -> Sequence[PartResult]:
     """Publish parts of the tails of different tables; return the result for each.
 
     Repeating it is safe. A failing table stops no other. Spec: CM-23, CM-24.
@@ -81,7 +81,7 @@ def publish_round(
         for place, (log, _) in batches.items()
         if isinstance(log.store, LocalStore)
     }
-    return [Published(error, devices.get(place)) for place, error in enumerate(errors)]
+    return [PartResult(error, devices.get(place)) for place, error in enumerate(errors)]
 
 
 def altered(table_id: TableId, version: Version) -> LogDivergedError:
