@@ -20,11 +20,12 @@ from headgate.errors import (
     TxnIdReusedError,
     UnavailableError,
 )
-from headgate.protocol.actions import TxnId
+from headgate.protocol.actions import TableId, TxnId
 from headgate.protocol.commit.content import Staged, Way
 from tests.catalog.conftest import House, KindOfHouse
 from tests.kit import req, shows
 from tests.kit.builders import add, metadata, new_txn_id, remove
+from tests.kit.conditions import eventually
 
 PATIENCE = 20  # seconds until a test fails for a call that hangs
 INLINE = [KindOfHouse(Way.INLINE), KindOfHouse(Way.INLINE, is_on_postgres=True)]
@@ -209,6 +210,91 @@ def test_a_value_that_cannot_be_stored_is_refused_alone(lake: House) -> None:
     assert answers[0].result(PATIENCE).answer.commits[table_id].version == 2
     assert isinstance(answers[1].exception(PATIENCE), InvalidArgumentError)
     assert answers[2].result(PATIENCE).answer.commits[table_id].version == 3
+
+
+# Proposals that wait for the turn of another transaction
+
+
+def give_turn(lake: House, table_id: TableId, txn_id: TxnId) -> None:
+    """Let the others wait for a transaction, as if it had lost often."""
+
+    def give(unit: WriteUnit) -> None:
+        row = unit.table(table_id)
+        assert row is not None
+        until_ms = lake.clock.ms + lake.settings.ticket_ms
+        unit.update_table(row._replace(ticket=txn_id, ticket_until_ms=until_ms))
+
+    lake.database._ratifier.submit("turn", give).result(PATIENCE)
+
+
+def waiting(lake: House, table_id: TableId, version: int) -> Future[Any]:
+    """Propose to a table on which another transaction has the turn."""
+    answer = Future[Any]()
+    proposal = lake.proposal(table_id, version, add("waiting"))
+    assert lake.database.propose_soon(proposal, answer, lambda: None)
+    return answer
+
+
+def test_a_proposal_that_waits_lets_others_go_first_and_the_ratifier_rests(
+    inline_lake: House,
+) -> None:
+    lake = inline_lake
+    hot, other = lake.create("hot").table_id, lake.create("other").table_id
+    for table_id in (hot, other):
+        lake.propose(table_id, 1, add())  # from now on proposals are queued at once
+    next_one = lake.proposal(hot, 2, add("next"))
+    give_turn(lake, hot, next_one.txn_id)
+    answer = waiting(lake, hot, 2)
+    assert isinstance(lake.propose(other, 2, add()), Ratified)
+    waited_s = lake.clock.waited_s
+    eventually(lambda: lake.clock.waited_s >= waited_s + 0.005)
+    assert not answer.done()
+    assert lake.catalog.propose(next_one).commits[hot].version == 2
+    assert answer.result(PATIENCE).answer.commits[hot].version == 3
+
+
+@shows("FC11", "S5")
+def test_a_proposal_that_waits_is_refused_with_its_batch_and_not_decided_later(
+    inline_lake: House,
+) -> None:
+    lake = inline_lake
+    hot, other = lake.create("hot").table_id, lake.create("other").table_id
+    for table_id in (hot, other):
+        lake.propose(table_id, 1, add())
+    give_turn(lake, hot, TxnId("another"))
+    watched = watch(lake)
+
+    def full() -> None:
+        watched.before_batch = lambda: None
+        raise UnavailableError("The catalog's disk is full.")
+
+    watched.before_batch = full
+    beside = Future[Any]()
+    with held(lake):
+        answer = waiting(lake, hot, 2)
+        proposal = lake.proposal(other, 2, add("beside"))
+        assert lake.database.propose_soon(proposal, beside, lambda: None)
+    for refused in (answer, beside):
+        assert isinstance(refused.exception(PATIENCE), UnavailableError)
+    lake.clock.ms += lake.settings.ticket_ms  # the turn is over
+    assert isinstance(lake.propose(hot, 2, add("later")), Ratified)
+    assert versions(lake, hot) == [0, 1, 2]
+
+
+@shows("L1")
+def test_closing_does_not_wait_for_a_proposal_that_waits(inline_lake: House) -> None:
+    lake = inline_lake
+    hot = lake.create().table_id
+    lake.propose(hot, 1, add())
+    give_turn(lake, hot, TxnId("another"))
+    answer = waiting(lake, hot, 2)
+    eventually(lambda: lake.clock.waited_s > 0)
+    lake.close()
+    refused = answer.exception(PATIENCE)
+    assert isinstance(refused, UnavailableError)
+    assert "it was closed" in refused.message
+    lake.restart()
+    assert versions(lake, hot) == [0, 1]
 
 
 # Other processes

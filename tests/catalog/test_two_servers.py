@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -284,12 +284,11 @@ def test_a_server_that_stops_in_mid_batch_is_passed_over_and_finds_out(site: Sit
 # Connections that break under a catalog
 
 
-@req("CM-43")
-@shows("FS7", "FC4")
-@pytest.mark.parametrize("is_committed", [False, True])
-def test_a_catalog_whose_connection_is_lost_at_the_commit_answers_unknown_and_goes_on(
-    site: Site, is_committed: bool
-) -> None:
+@contextmanager
+def cut_at_the_commit(
+    site: Site, is_committed: bool, *, times: int
+) -> Iterator[tuple[Catalog, Proposal, Cut]]:
+    """Give a proposal, and a catalog whose connection is cut each time that it writes it."""
     with ByteProxy(("127.0.0.1", site.server.port)) as proxy:
         address = site.server.address().replace(str(site.server.port), str(proxy.port))
         catalog = site.open(address)
@@ -297,8 +296,22 @@ def test_a_catalog_whose_connection_is_lost_at_the_commit_answers_unknown_and_go
         assert isinstance(catalog.propose(append(table_id, 1)), Ratified)
         proposal = append(table_id, 2)
         written = proposal.txn_id.encode()
-        # The batch is sent once more, which cannot write it twice: that is lost, too.
-        proxy.cut = Cut(written, is_passed_on=is_committed, waits_for_answer=True, times=2)
+        cut = Cut(written, is_passed_on=is_committed, waits_for_answer=True, times=times)
+        proxy.cut = cut
+        yield catalog, proposal, cut
+        catalog.close()
+
+
+@req("CM-43")
+@shows("FS7", "FC4")
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_catalog_whose_connection_is_lost_at_the_commit_answers_unknown_and_goes_on(
+    site: Site, is_committed: bool
+) -> None:
+    # The batch is sent once more, which cannot write it twice: that is lost, too.
+    with cut_at_the_commit(site, is_committed, times=2) as (catalog, proposal, _):
+        [part] = proposal.parts
+        table_id = part.table_id
         with pytest.raises(OutcomeUnknownError) as unknown:
             catalog.propose(proposal)
         assert unknown.value.txn_id == proposal.txn_id
@@ -309,7 +322,6 @@ def test_a_catalog_whose_connection_is_lost_at_the_commit_answers_unknown_and_go
         assert again.commits[table_id].version == 2
         assert outcome in (None, again)
         assert len(commits_of(catalog, table_id)) == 3
-        catalog.close()
 
 
 @req("CM-43")
@@ -318,20 +330,14 @@ def test_a_catalog_whose_connection_is_lost_at_the_commit_answers_unknown_and_go
 def test_a_connection_lost_once_at_the_commit_is_replaced_and_the_commit_made_once(
     site: Site, is_committed: bool
 ) -> None:
-    with ByteProxy(("127.0.0.1", site.server.port)) as proxy:
-        address = site.server.address().replace(str(site.server.port), str(proxy.port))
-        catalog = site.open(address)
-        table_id = create(catalog)
-        assert isinstance(catalog.propose(append(table_id, 1)), Ratified)
-        proposal = append(table_id, 2)
-        cut = Cut(proposal.txn_id.encode(), is_passed_on=is_committed, waits_for_answer=True)
-        proxy.cut = cut
+    with cut_at_the_commit(site, is_committed, times=1) as (catalog, proposal, cut):
+        [part] = proposal.parts
+        table_id = part.table_id
         answer = catalog.propose(proposal)
         assert cut.done == 1
         assert isinstance(answer, Ratified)
         assert answer.commits[table_id].version == 2
         assert len(commits_of(catalog, table_id)) == 3
-        catalog.close()
 
 
 def settled(ask: Callable[[], object]) -> object:

@@ -77,7 +77,12 @@ def test_only_a_few_tables_are_worked_on_at_once_while_none_hangs(work: Hanging)
 def test_tables_that_hang_do_not_count_up_to_the_bound(work: Hanging) -> None:
     workers = Workers(work)
     workers.give(names(2 * MOST))
-    eventually(lambda: bool(workers.look()) and len(work.on) >= MOST)
+
+    def all_are_taken() -> bool:
+        workers.look()
+        return len(work.on) >= MOST
+
+    eventually(all_are_taken)
     for _ in range(3):
         workers.look()
     time.sleep(0.01)

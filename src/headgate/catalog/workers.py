@@ -33,13 +33,12 @@ class Workers:
                 self._due.update(dict.fromkeys(lanes))
                 self._start()
 
-    def look(self) -> frozenset[str]:
-        """Detect lanes that hang since the previous look; return all that are worked on."""
+    def look(self) -> None:
+        """Detect lanes that hang since the previous look."""
         with self._changes:
             for lane in self._at_work:
                 self._at_work[lane] += 1
             self._start()
-            return frozenset(self._at_work)
 
     def close(self, last: Iterable[str], seconds: float) -> bool:
         """Work on these lanes a last time, then stop; return True if all ended in time."""
