@@ -16,7 +16,6 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from importlib import resources
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -26,7 +25,7 @@ from psycopg.adapt import Dumper
 from psycopg.pq import Format, TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper
 
-from headgate.catalog.stores import postgres_batch
+from headgate.catalog.stores import migrations, postgres_batch
 from headgate.catalog.stores.port import (
     Batch,
     Epoch,
@@ -406,8 +405,7 @@ class PostgresStore:
 
     def _migrate(self, connection: Connection) -> None:
         """Update the schema to the newest version in one transaction."""
-        folder = resources.files("headgate.catalog.stores.migrations") / "postgres"
-        scripts = {int(script.name[:4]): script for script in folder.iterdir()}
+        scripts = migrations.scripts("postgres")
         newest = self._version = max(scripts)
 
         def migrate() -> None:
@@ -430,7 +428,7 @@ class PostgresStore:
                 )
                 for number in sorted(scripts):
                     if number > version:
-                        connection.execute(scripts[number].read_text("utf-8").encode())
+                        connection.execute(scripts[number].encode())
                 connection.execute("UPDATE schema_version SET version = $1", (newest,))
                 fail_point("store.migrate_before_commit")
             except BaseException:

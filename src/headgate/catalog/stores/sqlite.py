@@ -11,12 +11,12 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib import resources
 from pathlib import Path
 from typing import Final
 
 import apsw
 
+from headgate.catalog.stores import migrations
 from headgate.catalog.stores.port import (
     Batch,
     Epoch,
@@ -330,8 +330,7 @@ class SQLiteStore:
 
     def _migrate(self) -> None:
         """Update the schema to the newest version in one transaction."""
-        folder = resources.files("headgate.catalog.stores.migrations") / "sqlite"
-        scripts = {int(script.name[:4]): script for script in folder.iterdir()}
+        scripts = migrations.scripts("sqlite")
         newest = self._schema = max(scripts)
         with self._turn, self._translated():
             if self._schema_version() == newest:
@@ -348,7 +347,7 @@ class SQLiteStore:
                     )
                 for number in sorted(scripts):
                     if number > version:
-                        self._writer.execute(scripts[number].read_text("utf-8"))
+                        self._writer.execute(scripts[number])
                 self._writer.execute(f"PRAGMA user_version = {newest}")
                 fail_point("store.migrate_before_commit")
             except BaseException:
