@@ -4,6 +4,7 @@ import io
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,23 @@ def test_values_are_given_the_types_of_their_columns(water: Water) -> None:
     ]  # fmt: skip
     water.lake.append("t", water.frame("SELECT null id, null s, null l, null v"))
     assert water.lake.read("t", where="id IS NULL AND s IS NULL").count() == 1
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_local_timestamps_of_arrow_stay_local_in_every_zone(water: Water, zone: str) -> None:
+    skipped = datetime(2024, 3, 10, 2, 30)  # a time that New York's clocks passed over
+    brought = pa.table({"id": [1], "n": pa.array([skipped], pa.timestamp("us")), "l": [[skipped]]})
+    own = water.spark.conf.get("spark.sql.session.timeZone")
+    water.spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        water.lake.create("made", brought)
+        water.make(schema="id long, n timestamp_ntz, l array<timestamp_ntz>")
+        water.lake.append("t", brought)
+    finally:
+        water.spark.conf.set("spark.sql.session.timeZone", own)
+    for name in ("made", "t"):
+        assert water.session.table(name).to_arrow().to_pylist() == brought.to_pylist()
+        assert "timestamp_ntz" in str(water.session.table(name).schema)
 
 
 def test_an_overwrite_replaces_all_or_what_matches_or_partitions_that_get_rows(

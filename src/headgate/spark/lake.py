@@ -13,6 +13,7 @@ from headgate.arguments import When, checked
 from headgate.client import arrow_io
 from headgate.client.session import Session
 from headgate.client.table_definition import TableDefinition
+from headgate.data.arrow_types import delta_schema
 from headgate.errors import InvalidArgumentError
 from headgate.protocol.schema.types import StructType
 from headgate.spark import ddl, dml, sql_runner
@@ -22,7 +23,7 @@ from headgate.spark.engine import Engine
 from headgate.spark.failures import translated
 from headgate.spark.insert import Insertion, insert
 from headgate.spark.merge import Clause, Merge, merge
-from headgate.spark.schema_conversion import all_nullable, from_spark, path_of
+from headgate.spark.schema_conversion import all_nullable, from_spark, path_of, spark_schema
 from headgate.spark.statement import Statement
 
 # pandas, polars and pyarrow bring no types that could be named here.
@@ -187,5 +188,9 @@ class Lake:
         """Convert rows for a table of a schema to a DataFrame of Spark."""
         if isinstance(rows, DataFrame):
             return rows
+        table = arrow_io.as_table(rows, schema)
+        # Spark alone would take local timestamps for instants in the session's time zone.
+        types = spark_schema(delta_schema(table.schema))
         with translated():
-            return self.spark.createDataFrame(arrow_io.as_table(rows, schema))
+            frame: DataFrame = self.spark.createDataFrame(table, types)
+        return frame

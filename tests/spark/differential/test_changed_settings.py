@@ -14,6 +14,7 @@ from random import Random
 
 import pytest
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from headgate._connect import embedded_catalog
 from headgate.clock import RandomIds, SystemClock
@@ -116,7 +117,9 @@ def _source(water: Water, operation: Operation) -> DataFrame | None:
     """Give an operation's rows as a DataFrame, and as a view, that settings do not change."""
     if operation.source is None:
         return None
-    frame = water.spark.createDataFrame(operation.source)
+    # A local timestamp that became an instant here would be cast back in the changed session's zone.
+    schema = from_arrow_schema(operation.source.schema, prefer_timestamp_ntz=True)
+    frame = water.spark.createDataFrame(operation.source, schema)
     frame.createOrReplaceTempView(SOURCE)
     return frame
 
