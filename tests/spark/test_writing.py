@@ -131,7 +131,8 @@ def test_values_are_given_the_types_of_their_columns(water: Water) -> None:
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 def test_local_timestamps_of_arrow_stay_local_in_every_zone(water: Water, zone: str) -> None:
-    skipped = datetime(2024, 3, 10, 2, 30)  # a time that New York's clocks passed over
+    # A time that New York's clocks passed over
+    skipped = datetime.fromisoformat("2024-03-10T02:30:00")
     brought = pa.table({"id": [1], "n": pa.array([skipped], pa.timestamp("us")), "l": [[skipped]]})
     own = water.spark.conf.get("spark.sql.session.timeZone")
     water.spark.conf.set("spark.sql.session.timeZone", zone)

@@ -117,7 +117,7 @@ def _source(water: Water, operation: Operation) -> DataFrame | None:
     """Give an operation's rows as a DataFrame, and as a view, that settings do not change."""
     if operation.source is None:
         return None
-    # A local timestamp that became an instant here would be cast back in the changed session's zone.
+    # A local timestamp taken for an instant here would be cast back in the changed zone.
     schema = from_arrow_schema(operation.source.schema, prefer_timestamp_ntz=True)
     frame = water.spark.createDataFrame(operation.source, schema)
     frame.createOrReplaceTempView(SOURCE)
