@@ -22,6 +22,7 @@ from headgate.api.messages import (
     Severity,
     VersionTaken,
 )
+from headgate.catalog.proposer import StagedProposal
 from headgate.catalog.publisher import Publisher
 from headgate.errors import LogAheadError, UnavailableError
 from headgate.protocol.actions import Version
@@ -197,7 +198,7 @@ def test_a_file_proposed_by_name_gets_its_answer_after_an_older_copy_was_repaire
 
     def propose(staged: Staged) -> Answer:
         before = lake.database.describe(table_id, Version(1))
-        return lake.database.propose_staged(before, Version(1), staged).answer
+        return lake.database.propose_staged(StagedProposal(before, Version(1), staged)).answer
 
     commit, staged = stage()
     for number in range(9):  # other attempts at the version, of the same size

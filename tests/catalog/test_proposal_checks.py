@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 
 from headgate.api.messages import Answer, Part, Proposal, Ratified, Rejected, VersionTaken
+from headgate.catalog.proposer import StagedProposal
 from headgate.errors import LogAheadError, TxnIdReusedError
 from headgate.protocol.actions import Action, AddFile, TableId, TxnId, Version
 from headgate.protocol.commit import examination, row_ids
@@ -424,7 +425,7 @@ def test_an_engine_that_lost_its_answer_is_not_told_of_another_engines_commit(
 
     def propose(file: Staged) -> Answer:
         before = lake.database.describe(table_id, Version(1))
-        return lake.database.propose_staged(before, Version(1), file).answer
+        return lake.database.propose_staged(StagedProposal(before, Version(1), file)).answer
 
     first = won(propose(files[0]))
     assert isinstance(propose(files[1]), VersionTaken)

@@ -16,6 +16,7 @@ import pytest
 
 from headgate.api.messages import Part, Proposal, Ratified
 from headgate.catalog.decider import Decided
+from headgate.catalog.proposer import StagedProposal
 from headgate.catalog.stores.port import ReadUnit
 from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.catalog.workers import FEW
@@ -94,7 +95,7 @@ def test_what_is_committed_is_published_soon_whatever_road_it_came(
                 answer.set_result(house.catalog.propose(proposal))
             case _, Staged() as staged:
                 before = house.database.describe(table_id, Version(2))
-                decided = house.database.propose_staged(before, Version(2), staged)
+                decided = house.database.propose_staged(StagedProposal(before, Version(2), staged))
                 answer.set_result(decided.answer)
         found = answer.result(PATIENCE)
         assert isinstance(found.answer if isinstance(found, Decided) else found, Ratified)

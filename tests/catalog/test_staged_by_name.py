@@ -13,6 +13,7 @@ import pytest
 
 from headgate.api.messages import Answer, Ratified, VersionTaken
 from headgate.api.status import CommitReports
+from headgate.catalog.proposer import StagedProposal
 from headgate.catalog.stores.port import Batch, Epoch, InDoubtError, WriteUnit
 from headgate.catalog.stores.sqlite_writer import SQLiteWriteUnit
 from headgate.errors import (
@@ -49,7 +50,7 @@ def put(
 
 def propose(lake: House, table_id: TableId, version: int, staged: Staged) -> Answer:
     before = lake.database.describe(table_id, Version(version))
-    return lake.database.propose_staged(before, Version(version), staged).answer
+    return lake.database.propose_staged(StagedProposal(before, Version(version), staged)).answer
 
 
 def test_a_file_is_ratified_by_its_name_and_again_gets_the_first_answer(lake: House) -> None:
@@ -143,10 +144,12 @@ def test_what_the_sender_said_of_a_file_is_held_against_it(lake: House) -> None:
     says = Violation(rule="not-as-declared", says="it has a file")
     with pytest.raises(InvalidCommitError, match="it has a file"):
         lake.database.propose_staged(
-            lake.database.describe(table_id, Version(1)),
-            Version(1),
-            staged,
-            lambda found: [says] if found.adds else [],
+            StagedProposal(
+                lake.database.describe(table_id, Version(1)),
+                Version(1),
+                staged,
+                lambda found: [says] if found.adds else [],
+            )
         )
     assert lake.catalog.resolve(table_id).latest == 0
     assert isinstance(propose(lake, table_id, 1, staged), Ratified)
@@ -162,7 +165,9 @@ def test_what_a_commit_left_is_told_without_a_question(
     for version, actions in enumerate([(file,), (configured,), (remove(file),)], 1):
         before = lake.database.describe(table_id, Version(version))
         staged = put(lake, table_id, version, *actions)
-        answer, described = lake.database.propose_staged(before, Version(version), staged)
+        answer, described = lake.database.propose_staged(
+            StagedProposal(before, Version(version), staged)
+        )
         assert isinstance(answer, Ratified)
         with monkeypatch.context() as patch:
             patch.setattr(lake.database._store, "read", None)
@@ -176,11 +181,13 @@ def test_what_a_commit_left_is_looked_up_where_it_was_not_told_before(inline_lak
     inline_lake.propose(table_id, 1, add())  # in no file, so that it is published first
     before = inline_lake.database.describe(table_id, Version(2))
     staged = put(inline_lake, table_id, 2)
-    answer, described = inline_lake.database.propose_staged(before, Version(2), staged)
+    answer, described = inline_lake.database.propose_staged(
+        StagedProposal(before, Version(2), staged)
+    )
     assert isinstance(answer, Ratified)
     inline_lake.propose(table_id, 3, add())
     again, later = inline_lake.database.propose_staged(
-        inline_lake.database.describe(table_id, Version(2)), Version(2), staged
+        StagedProposal(inline_lake.database.describe(table_id, Version(2)), Version(2), staged)
     )
     assert isinstance(again, Ratified)
     assert (

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from headgate.errors import UnavailableError
+from headgate.storage.cached_files import CachedFile
 from headgate.storage.disk import Disk, Entry, Stat
 from headgate.storage.object_store import ObjectMeta, ObjectStore, PutUnknownError
 
@@ -141,6 +142,9 @@ class ForgetfulDisk(Disk):
     def sync_one(self, fd: int) -> None:
         with self._call("sync"):
             self._settle([self._open[fd]], self.counts["sync"] == self.fail_sync_at)
+
+    def learn(self, fd: int) -> None:
+        pass
 
     def device_synced_whole(self, fd: int) -> int | None:
         return 1 if self.has_syncfs else None
@@ -397,6 +401,9 @@ class WrappedStore:
         return self.around(
             Call("get_range", (path,)), lambda: self.inner.get_range(path, start, length)
         )
+
+    def peek(self, path: str, most: int = 0) -> CachedFile | None:
+        return None  # what fails is what may wait
 
     def head(self, path: str) -> ObjectMeta | None:
         return self.around(Call("head", (path,)), lambda: self.inner.head(path))

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, assert_never
 from cachetools import LRUCache
 
 from headgate.api.messages import Answer, Ratified, RatifiedCommit, Rejected, VersionTaken
-from headgate.catalog.heads import Heads, KnownTable, as_winner, head_of, load_winners
+from headgate.catalog.heads import Heads, KnownTable, Premise, as_winner, load_winners
 from headgate.catalog.stores.port import (
     Batch,
     CatalogClock,
@@ -140,6 +140,15 @@ class Draft:
     def table(self, table_id: TableId) -> KnownTable | None:
         return self._tables.get(table_id) or self.heads.table(table_id)
 
+    def holds(self, premise: Premise) -> bool:
+        """Return whether a table is still as its proposer described it."""
+        table = self.table(premise.table_id)
+        return (
+            table is not None
+            and table.name == premise.name
+            and table.row.metadata_version == premise.metadata_version
+        )
+
     def row(self, table_id: TableId) -> TableRow:
         """Return a table that a decision was about."""
         table = self.table(table_id)
@@ -148,8 +157,10 @@ class Draft:
 
     def change(self, row: TableRow, head: Head | Closed | None = None) -> None:
         """Change what decisions change of a table."""
+        known = self.table(row.id)
+        assert known is not None  # its head was a fact
         self._changed.add(row.id)
-        self._tables[row.id] = KnownTable(row, head or head_of(row))
+        self._tables[row.id] = known.after(row, head)
 
     def ratify(self, clock: CatalogClock, txn_id: TxnId) -> None:
         self.clock = clock
@@ -168,8 +179,7 @@ class Draft:
         self._published.append(publication)
         table = self.table(table_id)
         if table is not None and table.row.published < publication.last:
-            row = table.row._replace(published=publication.last)
-            self._tables[table_id] = KnownTable(row, head_of(row))
+            self._tables[table_id] = table.after(table.row._replace(published=publication.last))
 
     def winners(self, table_id: TableId, after: Version) -> tuple[Winner, ...]:
         """Return the commits of a table after a version, with those of this draft."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 from dataclasses import replace
+
+from cachetools import LRUCache
 
 from headgate.api.messages import RatifiedCommit, TableInfo
 from headgate.api.port import Ref
@@ -17,13 +20,14 @@ from headgate.catalog.stores.port import NamedTableRow, ReadUnit, TableRow
 from headgate.errors import HeadgateError, LogDivergedError, NotFoundError, UnavailableError
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Metadata, Protocol, TableId, Version
-from headgate.protocol.encoding import from_json
+from headgate.protocol.encoding import from_json, replaced
 from headgate.protocol.table_states import TableKind, TableStatus
 from headgate.storage import locations
 
 _log = logging.getLogger(__name__)
 
 LISTED = 100  # published commits that are still listed, at most
+_KEPT = 1_000  # descriptions, two of each table
 _AT_ONCE = 100  # tables of a page that are read before their sizes are known
 _TABLE_BYTES = 1_024  # of a table beside its metadata, in memory and in a response
 _METADATA_FACTOR = 4  # metadata is larger in a response, where columns have several forms
@@ -38,6 +42,23 @@ class Descriptions(Component):
         self._publisher = publisher
         with self._store.read() as unit:
             self._unseen = unit.clock().sequence
+        # The last descriptions that list commits, by name and by id. They may be out of date.
+        self._kept: LRUCache[tuple[str, ...] | TableId, TableInfo] = LRUCache(_KEPT)
+        self._keeping = threading.Lock()
+
+    def kept(self, ref: Ref) -> TableInfo | None:
+        """Return how a table was described last, without blocking; it may have changed since."""
+        with self._keeping:
+            return self._kept.get(ref.key if isinstance(ref, TableName) else ref)
+
+    def _keep(self, info: TableInfo) -> TableInfo:
+        with self._keeping:
+            for key in (info.name.key, info.table_id):
+                other = self._kept.get(key)
+                is_older = other is not None and other.table_id == info.table_id
+                if not is_older or (other is not None and other.latest <= info.latest):
+                    self._kept[key] = info
+        return info
 
     def describe(self, ref: Ref, since: Version | None = None) -> TableInfo:
         """Describe a table with all commits that are not published and some that are.
@@ -48,7 +69,7 @@ class Descriptions(Component):
             named = lookup.active_by(unit, ref)
             if since is not None:
                 since = Version(max(since, named.row.published - LISTED + 1))
-            return self._with_commits(unit, named, since)
+            return self._keep(self._with_commits(unit, named, since))
 
     def describe_briefly(self, ref: Ref, *, published: bool = False) -> TableInfo:
         """Describe a table without its commits, which cost most of describing it.
@@ -89,16 +110,32 @@ class Descriptions(Component):
 
         Nothing is read if the commit is the one after the table was described before.
         """
-        if before.latest + 1 == commit.version == after.latest and after.diverged is None:
-            is_changed = after.metadata_version == commit.version
-            info = replace(
-                after,
-                changed_ms=commit.timestamp_ms if is_changed else before.changed_ms,
-                commits=(*before.commits, commit),
-            )
-            if info.last_without_file is None:
-                return info
-        return self.describe_in_files(after.table_id, commit.version)
+        info = self.describe_next(before, after, commit)
+        return info or self.describe_in_files(after.table_id, commit.version)
+
+    def describe_next(
+        self, before: TableInfo, after: TableInfo, commit: RatifiedCommit
+    ) -> TableInfo | None:
+        """Describe a table after the commit that follows another description, reading nothing.
+
+        None if another commit came between them, or if something is in no file.
+        """
+        if not before.latest + 1 == commit.version == after.latest or after.diverged is not None:
+            return None
+        is_changed = after.metadata_version == commit.version
+        most = LISTED + after.latest - after.published
+        listed = [
+            one
+            if one.is_published or one.version > after.published
+            else replaced(one, published_ms=after.described_ms)
+            for one in before.commits[1 - most :]
+        ]
+        info = replace(
+            after,
+            changed_ms=commit.timestamp_ms if is_changed else before.changed_ms,
+            commits=(*listed, commit),
+        )
+        return None if info.last_without_file is not None else self._keep(info)
 
     def page(
         self,

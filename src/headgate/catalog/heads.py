@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from cachetools import LRUCache
 
 from headgate.catalog.stores.port import CatalogClock, CommitRow, Epoch, ReadUnit, TableRow
+from headgate.names import TableName
 from headgate.protocol.actions import (
     DomainMetadata,
     Metadata,
@@ -34,10 +35,23 @@ _DECIDED: Final = 100_000
 
 
 class KnownTable(NamedTuple):
-    """A table's row, and what deciding sees of it."""
+    """A table's row, what deciding sees of it, and its name."""
 
     row: TableRow
     head: Head | Closed
+    name: TableName | None
+
+    def after(self, row: TableRow, head: Head | Closed | None = None) -> KnownTable:
+        """Return the table after a change of its row."""
+        return KnownTable(row, head or head_of(row), self.name)
+
+
+class Premise(NamedTuple):
+    """What a proposal was made for: a table of this name, whose metadata is of this version."""
+
+    table_id: TableId
+    name: TableName
+    metadata_version: Version
 
 
 class Heads:
@@ -68,8 +82,10 @@ class Heads:
         if epoch != self.epoch or len(self._tables) > _TABLES:
             self.forget()
             self.epoch, self.clock = epoch, unit.clock()
-        for row in unit.tables_by_id(self.missing(table_ids)):
-            self._tables[row.id] = KnownTable(row, head_of(row))
+        if missing := self.missing(table_ids):
+            names = unit.names_by_id(missing)
+            for row in unit.tables_by_id(missing):
+                self._tables[row.id] = KnownTable(row, head_of(row), names.get(row.id))
 
     def table(self, table_id: TableId) -> KnownTable | None:
         return self._tables.get(table_id)

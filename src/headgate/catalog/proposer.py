@@ -20,6 +20,7 @@ from headgate.catalog.decider import Decided, Decider, recorded_answer
 from headgate.catalog.event_feed import EventFeed
 from headgate.catalog.first_version import Judge, nothing_more
 from headgate.catalog.fsck.table_check import is_next
+from headgate.catalog.heads import Premise
 from headgate.catalog.publisher import Publisher
 from headgate.catalog.ratifier import Step, Waiter
 from headgate.catalog.stores.port import CommitRow, TableRow
@@ -41,6 +42,7 @@ from headgate.protocol.commit import examination
 from headgate.protocol.commit.content import Inline, Put, Staged, Way
 from headgate.protocol.commit.decide import (
     Need,
+    NeedDescription,
     NeedPublishing,
     NeedReplaced,
     NeedWinners,
@@ -57,9 +59,19 @@ if TYPE_CHECKING:
 _UNKNOWN_PAUSE_S: Final = 0.1
 _VERIFY_ABOVE_BYTES: Final = 64 << 20  # added files of this size are always checked
 _STAGED_FILE_MISSING: Final = "staged-file-missing"
+_PEEKED_BYTES: Final = 64 << 10  # a larger staged file is not read in the event loop
 _NOTHING: Final = Gathered()
 
 _log = logging.getLogger(__name__)
+
+
+class StagedProposal(NamedTuple):
+    """A staged file of a client that looks for conflicts itself."""
+
+    before: TableInfo  # the table that it was staged for
+    version: Version
+    staged: Staged
+    judge: Judge = nothing_more  # compares the content with what its client declared
 
 
 class StagedAnswer(NamedTuple):
@@ -136,24 +148,76 @@ class Proposer(Component):
         self._ratifier.decide(examined, _NOTHING, waiter, afterwards)
         return True
 
-    def propose_staged(
-        self, before: TableInfo, version: Version, staged: Staged, judge: Judge = nothing_more
-    ) -> StagedAnswer:
+    def propose_staged(self, proposed: StagedProposal) -> StagedAnswer:
         """Propose a staged file by its name, under the txnId in it.
 
-        For clients that look for conflicts themselves: if another commit has the version, the
-        answer is `VersionTaken`. The same file at the same version always gets the first answer.
-        `before` describes the table; it may have changed since. `judge` compares the content of the
-        file with what its client declared.
+        If another commit has the version, the answer is `VersionTaken`. The same file at the same
+        version always gets the first answer. The table may have changed since it was described.
         """
-        if before.kind is TableKind.EXTERNAL:
-            raise lookup.not_managed(before.table_id)
-        with self._writer_limit.admit((before.table_id,)):
-            return self._propose_staged(before, version, staged, judge)
+        table_id = proposed.before.table_id
+        if proposed.before.kind is TableKind.EXTERNAL:
+            raise lookup.not_managed(table_id)
+        with self._writer_limit.admit((table_id,)):
+            return self._propose_staged(proposed)
 
-    def _propose_staged(
-        self, before: TableInfo, version: Version, staged: Staged, judge: Judge
-    ) -> StagedAnswer:
+    def propose_staged_soon(
+        self, proposed: StagedProposal, waiter: Waiter[Decided | Need], afterwards: Step
+    ) -> bool:
+        """Queue a staged file without blocking, as `propose_soon` does.
+
+        The decision counts only if the table is as it was described, apart from later versions;
+        `staged_answer` turns it into an answer. Whatever is unusual is left to `propose_staged`.
+        """
+        before, version, staged, judge = proposed
+        if before.table_id not in self._looked_ahead or before.diverged is not None:
+            return False
+        if version <= before.latest:
+            listed = before.commit_at(version)
+            if listed is None or listed.file_name in (None, staged.file_name):
+                return False  # it may be the same as the proposed
+        elif version > before.latest + 1:
+            return False
+        proposed_ms = self._clock.now_ms()
+        part = Part(table_id=before.table_id, version=version, content=staged)
+        store = self._store_for(before.location)
+        path = self._staged_path(part, staged)
+        found = store.peek(path, _PEEKED_BYTES) if staged.size <= _PEEKED_BYTES else None
+        if found is None or found.size != staged.size:
+            return False
+        read = _staged_part(part, staged, found.content, found.modified_ms, is_kept=True)
+        txn_id = read.examined.txn_id
+        if txn_id is None or read.examined.violations or any(judge(read.examined)):
+            return False
+        for path, add in self._files_to_verify(read).items():
+            data = locations.data_path(path)
+            seen = store.peek(data.value) if data.is_relative else None
+            if seen is None or seen.size != add.size:
+                return False
+        examined = ExaminedProposal(txn_id, (read,), proposed_ms, by_version=True)
+        premise = Premise(before.table_id, before.name, before.metadata_version)
+        self._ratifier.decide(examined, _NOTHING, waiter, afterwards, premise)
+        return True
+
+    def staged_answer(self, proposed: StagedProposal, decided: Decided) -> StagedAnswer:
+        """Return the answer to a staged file as its client sees it."""
+        before, version, staged, _ = proposed
+        answer, tables, _ = decided
+        now_ms = self._clock.now_ms()
+        after = descriptions.describe_after(before, tables[before.table_id], now_ms)
+        if isinstance(answer, Ratified):
+            won = answer.commits[before.table_id]
+            if won.version != version:
+                raise TxnIdReusedError(
+                    f"Transaction {answer.txn_id} is already committed as version {won.version} of "
+                    f"table {before.table_id}."
+                )
+            if won.file_name != staged.file_name:
+                latest = {before.table_id: won.version}
+                return StagedAnswer(VersionTaken(txn_id=answer.txn_id, latest=latest), after)
+        return StagedAnswer(answer, after)
+
+    def _propose_staged(self, proposed: StagedProposal) -> StagedAnswer:
+        before, version, staged, judge = proposed
         proposed_ms, table_id = self._clock.now_ms(), before.table_id
         is_taken = version <= before.latest
         listed = before.commit_at(version)
@@ -163,7 +227,7 @@ class Proposer(Component):
                 return StagedAnswer(first, before)
         taken = VersionTaken(txn_id=TxnId(""), latest={table_id: before.latest})
         part = Part(table_id=table_id, version=version, content=staged)
-        read = self._staged_part(part, staged, before.location)
+        read = self._read_staged(part, staged, before.location)
         if isinstance(read, Violation):
             if is_taken:
                 return StagedAnswer(taken, before)
@@ -186,22 +250,10 @@ class Proposer(Component):
         self._look_ahead(table_id)
         if (violation := self._file_violation(read, before.location)) is not None:
             return StagedAnswer(self._reject(txn_id, violation), before)
-        answer, tables, _ = self._decide_surely(
+        decided = self._decide_surely(
             ExaminedProposal(txn_id, (read,), proposed_ms, by_version=True)
         )
-        after = descriptions.describe_after(before, tables[table_id], proposed_ms)
-        if isinstance(answer, Ratified):
-            won = answer.commits[table_id]
-            if won.version != version:
-                raise TxnIdReusedError(
-                    f"Transaction {txn_id} is already committed as version {won.version} of table "
-                    f"{table_id}."
-                )
-            if won.file_name != staged.file_name:
-                return StagedAnswer(
-                    VersionTaken(txn_id=txn_id, latest={table_id: won.version}), after
-                )
-        return StagedAnswer(answer, after)
+        return self.staged_answer(proposed, decided)
 
     # Decisions
 
@@ -227,6 +279,8 @@ class Proposer(Component):
                         gathered = self._decider.compare(unit, proposal, gathered)
                 case NeedReplaced():
                     gathered = gathered._replace(replaced=self._replaced(proposal.parts))
+                case NeedDescription():
+                    raise AssertionError("the proposal was made for the table as it is")
                 case unreachable:
                     assert_never(unreachable)
 
@@ -368,7 +422,7 @@ class Proposer(Component):
                 case Inline():
                     parts.append(self._inline_part(part))
                 case Staged() as staged:
-                    read = self._staged_part(part, staged)
+                    read = self._read_staged(part, staged)
                     if isinstance(read, Violation):
                         return read
                     parts.append(read)
@@ -387,10 +441,8 @@ class Proposer(Component):
         examined = examination.examine(part.content)
         return ExaminedPart(part.table_id, part.version, Way.INLINE, examined)
 
-    def _staged_part(
-        self, part: Part, staged: Staged, location: str | None = None
-    ) -> ExaminedPart | Violation:
-        """Read and examine a staged file. Spec: AU-02, CM-02."""
+    def _staged_path(self, part: Part, staged: Staged) -> str:
+        """Return the path of a staged file; raise if it cannot be what is proposed."""
         _refuse_version_zero(part)
         commit = staged.commit
         if commit is None:
@@ -405,32 +457,28 @@ class Proposer(Component):
             )
         if staged.size > self._settings.commit_limit_bytes:
             raise TooLargeError(f"{staged.file_name} has {staged.size} bytes.")
+        return commit.path
+
+    def _read_staged(
+        self, part: Part, staged: Staged, location: str | None = None
+    ) -> ExaminedPart | Violation:
+        """Read and examine a staged file. Spec: AU-02, CM-02."""
+        path = self._staged_path(part, staged)
         if location is None:
             location = lookup.managed(self._row(part.table_id)).location
         store = self._store_for(location)
-        meta = store.head(commit.path)
+        meta = store.head(path)
         if meta is None:
-            return Violation(rule=_STAGED_FILE_MISSING, says=f"{commit.path} is not there")
+            return Violation(rule=_STAGED_FILE_MISSING, says=f"{path} is not there")
         if meta.size != staged.size:
-            says = f"{commit.path} has {meta.size} bytes, not the {staged.size} declared"
+            says = f"{path} has {meta.size} bytes, not the {staged.size} declared"
             return Violation(rule="staged-size", says=says)
         # The file may not be synced. Small content is kept with the commit until it is published,
         # which costs less than a sync.
         is_kept = meta.size <= self._settings.inline_limit_bytes
         if not is_kept:
-            store.sync([commit.path])
-        content = store.get(commit.path)
-        return ExaminedPart(
-            part.table_id,
-            part.version,
-            Way.STAGED,
-            examination.examine_file(content, staged.size),
-            file_name=staged.file_name,
-            size=len(content),
-            sha256=hashlib.sha256(content).digest(),
-            modified_ms=meta.modified_ms,
-            content=content if is_kept else None,
-        )
+            store.sync([path])
+        return _staged_part(part, staged, store.get(path), meta.modified_ms, is_kept=is_kept)
 
     def _row(self, table_id: TableId) -> TableRow:
         with self._store.read_latest() as unit:
@@ -512,6 +560,22 @@ class Proposer(Component):
             if all(file.key in removed for file in snapshot.files()):
                 found.add(table_id)
         return frozenset(found)
+
+
+def _staged_part(
+    part: Part, staged: Staged, content: bytes, modified_ms: int, *, is_kept: bool
+) -> ExaminedPart:
+    return ExaminedPart(
+        part.table_id,
+        part.version,
+        Way.STAGED,
+        examination.examine_file(content, staged.size),
+        file_name=staged.file_name,
+        size=len(content),
+        sha256=hashlib.sha256(content).digest(),
+        modified_ms=modified_ms,
+        content=content if is_kept else None,
+    )
 
 
 def _refuse_version_zero(part: Part) -> None:

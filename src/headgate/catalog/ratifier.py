@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 from headgate.api.messages import Ratified
 from headgate.catalog.decider import POSTPONED, Decided, Decider, Draft, keys_of, with_winners
-from headgate.catalog.heads import Heads
+from headgate.catalog.heads import Heads, Premise
 from headgate.catalog.stores.port import (
     CatalogStore,
     InDoubtError,
@@ -41,7 +41,7 @@ from headgate.errors import (
 )
 from headgate.failpoints import fail_point
 from headgate.protocol.actions import TableId
-from headgate.protocol.commit.decide import Need, concerned
+from headgate.protocol.commit.decide import Need, NeedDescription, concerned
 from headgate.protocol.commit.facts import ExaminedProposal, Gathered
 from headgate.settings import Settings
 
@@ -82,6 +82,7 @@ class _Proposal:
     gathered: Gathered
     waiter: Waiter[Any]
     afterwards: Step | None
+    premise: Premise | None
     result: Decided | Need | None = None
     error: BaseException | None = None
 
@@ -147,13 +148,15 @@ class Ratifier:
         gathered: Gathered,
         waiter: Waiter[Decided | Need],
         afterwards: Step | None = None,
+        premise: Premise | None = None,
     ) -> None:
         """Queue a proposal to be decided: every proposal enters the catalog here.
 
         The waiter need not be a future, which costs as much as deciding. `afterwards` is called
-        once after a batch with such proposals.
+        once after a batch with such proposals. If `premise` does not hold, the result is
+        `NeedDescription`.
         """
-        self._put(_Proposal(proposal, gathered, waiter, afterwards))
+        self._put(_Proposal(proposal, gathered, waiter, afterwards, premise))
 
     def record(self, publications: Mapping[TableId, Publication]) -> Future[None]:
         """Queue the record of versions of tables that are in their logs now."""
@@ -353,6 +356,9 @@ class Ratifier:
             if isinstance(work, _Record):
                 for table_id, publication in work.publications.items():
                     draft.publish(table_id, publication)
+                continue
+            if work.premise is not None and not draft.holds(work.premise):
+                work.result = NeedDescription()
                 continue
             try:
                 decided = self._decider.decide(draft, work.proposal, work.gathered)

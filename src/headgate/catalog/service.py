@@ -112,6 +112,8 @@ class Catalog(Component):
         self.propose = proposer.propose
         self.propose_soon = proposer.propose_soon
         self.propose_staged = proposer.propose_staged
+        self.propose_staged_soon = proposer.propose_staged_soon
+        self.staged_answer = proposer.staged_answer
         self.hold_back = proposer.hold_back
 
         self.publish = self._publisher.publish
@@ -156,10 +158,12 @@ class Catalog(Component):
         self.expire_staging = purger.expire_staging
 
         descriptions = Descriptions(shared, allowed, self._publisher)
+        self.kept_description = descriptions.kept
         self.describe = descriptions.describe
         self.describe_briefly = descriptions.describe_briefly
         self.describe_in_files = descriptions.describe_in_files
         self.describe_after = descriptions.describe_after
+        self.describe_next = descriptions.describe_next
         self.describe_page = descriptions.page
         self.file_of = descriptions.file_of
         self.location_of = descriptions.location_of

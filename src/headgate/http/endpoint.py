@@ -23,6 +23,7 @@ from headgate.errors import (
     BusyError,
     HeadgateError,
     InvalidArgumentError,
+    OutcomeUnknownError,
     TooLargeError,
     TooSlowError,
     UnavailableError,
@@ -206,16 +207,22 @@ class Endpoint:
         server, operation = self._server, self._operation
         while operation.enqueue is not None:
             pending = server.answers.expect()
-            if not operation.enqueue(call, pending):
+            finish = operation.enqueue(call, pending)
+            if finish is None:
                 return None
-            answer = await pending.future
+            try:
+                answer = await pending.future
+            except OutcomeUnknownError:
+                if operation.asks_again:
+                    return None
+                raise
             if isinstance(answer, NeedPublishing):
                 if await self._is_past_backlog(answer.head):
                     return None
                 continue
             if isinstance(answer, NEEDS):
                 return None
-            body = answer if operation.finish is None else operation.finish(call, answer)
+            body = finish(answer)
             size = _size(body)
             if size <= SMALL:
                 return encoded(body)

@@ -13,15 +13,15 @@ from headgate.api.status import ListenerEntry, Status
 from headgate.catalog.event_feed import MAX_PAGE
 from headgate.http.async_answers import PendingAnswer
 from headgate.http.metrics import Gauge
-from headgate.http.operations import Call, Operations, Parameter
+from headgate.http.operations import Call, Finish, Operations, Parameter
 
 operations = Operations("/v1")
 
 
-def _wait(call: Call, pending: PendingAnswer) -> bool:
+def _wait(call: Call, pending: PendingAnswer) -> Finish | None:
     wait_s = min(call.number("wait") or 0, call.settings.longest_wait_ms // 1000)
     if not wait_s:
-        return False
+        return None
     events = call.catalog.events_soon(call.sequence("after"), _limit(call), wait_s)
 
     def hand_over(done: Future[tuple[Event, ...]]) -> None:
@@ -29,11 +29,11 @@ def _wait(call: Call, pending: PendingAnswer) -> bool:
         if error is not None:
             pending.set_exception(error)
         else:
-            pending.set_result(EventPage(events=done.result()))
+            pending.set_result(done.result())
         pending.wake()
 
     events.add_done_callback(hand_over)
-    return True
+    return lambda found: EventPage(events=found)
 
 
 @operations.add(

@@ -30,6 +30,7 @@ from headgate.settings import Settings
 _LARGEST = (1 << 63) - 1
 
 Handler = TypeVar("Handler", bound=Callable[..., object])
+Finish = Callable[[Any], object]
 
 
 class NeedsMemoryError(Exception):
@@ -152,10 +153,10 @@ class Operation:
     pool: Pool
     query: tuple[Parameter, ...] = ()
     problems: tuple[str, ...] = ()  # codes besides those that every operation may answer
-    # Queues the request for another thread, which gives the answer; returns False if the request
-    # must be carried out in the pool instead.
-    enqueue: Callable[[Call, PendingAnswer], bool] | None = None
-    finish: Callable[[Call, Any], object] | None = None  # converts a queued answer to a body
+    # Queues the request for another thread, which gives the answer; returns how that becomes a
+    # body, or None if the request must be carried out in the pool instead.
+    enqueue: Callable[[Call, PendingAnswer], Finish | None] | None = None
+    asks_again: bool = False  # in the pool, if the outcome of a queued request is unknown
     # Encodes an error as a status and a body; None: as a problem document.
     encode_error: Callable[[HeadgateError], tuple[int, bytes]] | None = None
     reads_body: bool = False  # although it is a GET

@@ -13,7 +13,7 @@ from headgate.catalog.idempotency import AnsweredError
 from headgate.errors import BusyError, InvalidArgumentError, NotFoundError
 from headgate.http import event_routes
 from headgate.http.async_answers import PendingAnswer
-from headgate.http.operations import Call, Kind, Operation, Operations, Parameter, Pool
+from headgate.http.operations import Call, Finish, Kind, Operation, Operations, Parameter, Pool
 from headgate.names import SchemaName, TableName, plain_name
 from headgate.protocol.actions import TxnId
 from headgate.protocol.commit.content import Inline
@@ -42,13 +42,14 @@ def all_operations() -> list[Operation]:
 def _proposing(proposal_of: Callable[[Call], Proposal]) -> dict[str, Any]:
     """Return how proposals are queued, given how a request is read as a proposal."""
 
-    def enqueue(call: Call, pending: PendingAnswer) -> bool:
-        return call.catalog.propose_soon(proposal_of(call), pending, pending.wake)
+    def enqueue(call: Call, pending: PendingAnswer) -> Finish | None:
+        if not call.catalog.propose_soon(proposal_of(call), pending, pending.wake):
+            return None
+        return lambda decided: _as_body(call, _parts(call.body), decided.answer)
 
     return {
         "pool": Pool.PROPOSALS,
         "enqueue": enqueue,
-        "finish": lambda call, decided: _as_body(call, _parts(call.body), decided.answer),
         "problems": _NOT_RATIFIED,
     }
 

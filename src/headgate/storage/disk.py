@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.errors import UnavailableError
+from headgate.storage.cached_files import CachedFile, CachedFiles
 
 # An exclusive rename in one call, which Python does not offer; otherwise it takes a hard link and
 # the removal of the old name. Some file systems, such as network ones, do not support it.
@@ -59,6 +60,7 @@ class Disk:
         self.on_failed: Callable[[str], None] = lambda why: None
         self.durable = {"/"}  # the folders whose names this process has synced
         self.monotonic: Callable[[], float] = time.monotonic
+        self._cached_files = CachedFiles()
         self._synced_whole: dict[int, bool] = {}  # devices, and whether `syncfs` can be used
         self._avoided_until: dict[int, float] = {}
 
@@ -92,6 +94,14 @@ class Disk:
 
     def read(self, fd: int, start: int, length: int) -> bytes:
         return os.pread(fd, length, start)
+
+    def learn(self, fd: int) -> None:
+        """Learn from an open file whether those of its device can be read without waiting."""
+        self._cached_files.learn(fd)
+
+    def peek(self, root: str, path: str, most: int) -> CachedFile | None:
+        """Return a file below a folder if it is in memory; its content if it is small enough."""
+        return self._cached_files.read(root, path, most)
 
     def sync(self, fds: Sequence[int]) -> None:
         """Wait until files and folders are on the disk; several at once are cheaper."""

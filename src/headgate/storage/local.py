@@ -22,6 +22,7 @@ from headgate.errors import (
     UnavailableError,
 )
 from headgate.failpoints import fail_point
+from headgate.storage.cached_files import CachedFile
 from headgate.storage.disk import Disk, Stat
 from headgate.storage.object_store import (
     RESERVED,
@@ -63,6 +64,7 @@ class LocalStore:
         root = os.path.abspath(root)  # noqa: PTH100 - links are followed later, not in the URL
         self.url = f"file://{encode(root)}"
         self._disk = disk
+        self._is_learned = False  # whether `peek` can be used where the store is
         # Links above the store are the administrator's. The store's own folder is checked by each
         # call: it may become a link at any time, and nothing is deleted through that.
         above, _, name = root.rpartition("/")
@@ -91,6 +93,9 @@ class LocalStore:
         with self._errors(path):
             found = self._stat(self._locate(path))
         return ObjectMeta(path, found.size, found.modified_ms) if found else None
+
+    def peek(self, path: str, most: int = 0) -> CachedFile | None:
+        return self._disk.peek(self._root, check_path(path), most)
 
     def list(
         self, prefix: str, start_after: str | None = None, recursive: bool = False
@@ -320,6 +325,9 @@ class LocalStore:
                 found = self._disk.stat_open(fd)
                 if not found.is_file:
                     raise missing(self.url, path)
+                if not self._is_learned:
+                    self._disk.learn(fd)
+                    self._is_learned = True
                 yield fd, found.size
             finally:
                 self._disk.close(fd)

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from urllib.parse import quote
 
 from headgate.errors import HeadgateError, InvalidArgumentError, NotFoundError, Retry
+from headgate.storage.cached_files import CachedFile
 
 RESERVED: Final = ".hg-"
 _UNENCODED: Final = "/!$&'()*+,;=:@~"  # allowed in a path, besides letters, digits and `-._`
@@ -45,6 +46,9 @@ class ObjectStore(Protocol):
 
     def head(self, path: str) -> ObjectMeta | None:
         """Return size and time of an object; None if it does not exist."""
+
+    def peek(self, path: str, most: int = 0) -> CachedFile | None:
+        """Return an object, with content of at most so many bytes, only if nothing has to wait."""
 
     def list(
         self, prefix: str, start_after: str | None = None, recursive: bool = False
@@ -173,6 +177,10 @@ def missing(url: str, path: str) -> NotFoundError:
 class FlatStore:
     """A store without folders, links and partial objects, whose puts are durable at once."""
 
+    def peek(self, path: str, most: int = 0) -> CachedFile | None:
+        check_path(path)
+        return None
+
     def put_many_if_absent(self: ObjectStore, items: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
         check_batch(items)
         return upto_false(self.put_if_absent(path, content) for path, content in items)
@@ -222,6 +230,9 @@ class Folder:
     def head(self, path: str) -> ObjectMeta | None:
         found = self._store.head(self._outer(path))
         return found and ObjectMeta(path, found.size, found.modified_ms)
+
+    def peek(self, path: str, most: int = 0) -> CachedFile | None:
+        return self._store.peek(self._outer(path), most)
 
     def list(
         self, prefix: str, start_after: str | None = None, recursive: bool = False

@@ -309,6 +309,10 @@ class TableReads(Protocol):
         """Return those of some tables that exist, in whatever state."""
         ...
 
+    def names_by_id(self, table_ids: Collection[TableId]) -> dict[TableId, TableName]:
+        """Return the names of those of some tables that have one now."""
+        ...
+
     def named_table(self, ref: Ref) -> NamedTableRow | None:
         """Return a table that has a name now, in one query."""
         ...

@@ -281,6 +281,14 @@ class SQLReadUnit(ABC):
         sql = f"{_TABLES}WHERE id IN (SELECT value FROM {self.texts})"
         return [as_table(row) for row in self._fetch(sql, self._texts(table_ids))]
 
+    def names_by_id(self, table_ids: Collection[TableId]) -> dict[TableId, TableName]:
+        sql = (
+            "SELECT table_id, catalog, schema, name FROM names WHERE to_sequence IS NULL "
+            f"AND table_id IN (SELECT value FROM {self.texts})"
+        )
+        found = self._fetch(sql, self._texts(table_ids))
+        return {table_id: TableName(*parts) for table_id, *parts in found}
+
     def named_table(self, ref: Ref) -> NamedTableRow | None:
         if isinstance(ref, TableName):
             row = self._fetch_one(

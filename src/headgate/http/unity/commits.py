@@ -3,8 +3,11 @@
 from collections.abc import Callable, Iterable
 
 from headgate.api.messages import Answer, Ratified, RatifiedCommit, TableInfo, VersionTaken
+from headgate.catalog.decider import Decided
+from headgate.catalog.proposer import StagedAnswer, StagedProposal
 from headgate.catalog.service import Catalog
 from headgate.errors import ConflictError, InvalidCommitError, LogDivergedError
+from headgate.http.async_answers import PendingAnswer
 from headgate.http.unity import bodies
 from headgate.http.unity.problems import Case, DialectError, invalid
 from headgate.protocol.actions import Version
@@ -24,27 +27,54 @@ def refuse_wrong_claim(before: TableInfo, upto: int) -> None:
         raise invalid(f"Version {upto} of {before.name} is not published: {latest} is the latest.")
 
 
-def is_replay(catalog: Catalog, before: TableInfo, commit: bodies.Commit) -> bool:
-    """Return whether this staged file became this version, however long ago."""
-    return catalog.file_of(before.table_id, Version(commit.version)) == commit.file_name
+def propose_soon(
+    catalog: Catalog, proposed: StagedProposal, claim: int | None, pending: PendingAnswer
+) -> Callable[[Decided], tuple[TableInfo, RatifiedCommit]] | None:
+    """Queue a staged file without blocking; None if it must be proposed by `propose`.
+
+    Returns what the decision means, as `propose` does.
+    """
+    if proposed.before.last_without_file is not None:
+        return None  # the answer would wait until it is published
+    if not catalog.propose_staged_soon(proposed, pending, pending.wake):
+        return None
+    return lambda decided: _committed(
+        catalog, proposed, claim, catalog.staged_answer(proposed, decided)
+    )
 
 
-def propose(
-    catalog: Catalog,
-    before: TableInfo,
-    commit: bodies.Commit,
-    claim: int | None,
-    judge: Callable[[Examined], Iterable[Violation]],
-) -> tuple[TableInfo, RatifiedCommit]:
-    """Propose a staged file, record the client's claim, and return the table after the commit."""
+def staged(
+    before: TableInfo, commit: bodies.Commit, judge: Callable[[Examined], Iterable[Violation]]
+) -> StagedProposal:
+    """Return what a commit proposes; raise if its numbers cannot be right."""
     for field in _COUNTS:
         if not 0 < getattr(commit, field) < 1 << 63:
             raise invalid(f"{field} is {getattr(commit, field)}.")
-    if before.diverged is not None and not is_replay(catalog, before, commit):
+    file = Staged(file_name=commit.file_name, size=commit.file_size)
+    return StagedProposal(before, Version(commit.version), file, judge)
+
+
+def is_replay(catalog: Catalog, proposed: StagedProposal) -> bool:
+    """Return whether this staged file became this version, however long ago."""
+    known = catalog.file_of(proposed.before.table_id, proposed.version)
+    return known == proposed.staged.file_name
+
+
+def propose(
+    catalog: Catalog, proposed: StagedProposal, claim: int | None
+) -> tuple[TableInfo, RatifiedCommit]:
+    """Propose a staged file, record the client's claim, and return the table after the commit."""
+    before = proposed.before
+    if before.diverged is not None and not is_replay(catalog, proposed):
         raise LogDivergedError(before.diverged)
-    staged = Staged(file_name=commit.file_name, size=commit.file_size)
-    answer, after = catalog.propose_staged(before, Version(commit.version), staged, judge)
-    ratified = _ratified(answer, before, commit)
+    return _committed(catalog, proposed, claim, catalog.propose_staged(proposed))
+
+
+def _committed(
+    catalog: Catalog, proposed: StagedProposal, claim: int | None, answered: StagedAnswer
+) -> tuple[TableInfo, RatifiedCommit]:
+    before, (answer, after) = proposed.before, answered
+    ratified = _ratified(answer, proposed)
     if claim is not None and claim > before.published:
         # The commit is ratified: an error of the claim cannot undo it.
         catalog.confirm_published_later(before.table_id, Version(claim))
@@ -60,7 +90,8 @@ def valid_claim(before: TableInfo, upto: int | None, commit: bodies.Commit) -> i
     return upto
 
 
-def _ratified(answer: Answer, before: TableInfo, commit: bodies.Commit) -> Ratified:
+def _ratified(answer: Answer, proposed: StagedProposal) -> Ratified:
+    before = proposed.before
     match answer:
         case Ratified():
             return answer
@@ -68,7 +99,7 @@ def _ratified(answer: Answer, before: TableInfo, commit: bodies.Commit) -> Ratif
             [latest] = answer.latest.values()
             raise DialectError(
                 Case.VERSION_TAKEN,
-                f"Version {commit.version} of {before.name} is taken; {latest} is the latest.",
+                f"Version {proposed.version} of {before.name} is taken; {latest} is the latest.",
                 remedy="Load the table again, and propose a later version.",
             )
         case _ if answer.violations:

@@ -12,10 +12,19 @@ import msgspec
 
 from headgate.api.bodies import decode
 from headgate.api.messages import RatifiedCommit, TableInfo
-from headgate.errors import InvalidArgumentError
-from headgate.http.operations import Call, Operations, Pool
+from headgate.catalog.decider import Decided
+from headgate.catalog.proposer import StagedProposal
+from headgate.errors import HeadgateError, InvalidArgumentError
+from headgate.http.async_answers import PendingAnswer
+from headgate.http.operations import Call, Finish, Operations, Pool
 from headgate.http.unity import bodies, problems, table_views
-from headgate.http.unity.commits import propose, refuse_wrong_claim, valid_claim
+from headgate.http.unity.commits import (
+    propose,
+    propose_soon,
+    refuse_wrong_claim,
+    staged,
+    valid_claim,
+)
 from headgate.http.unity.declarations import contradictions, refuse_uniform
 from headgate.http.unity.problems import BASE, invalid
 from headgate.protocol.actions import Version
@@ -46,7 +55,35 @@ def _at_location(described: TableInfo, table_uri: str) -> TableInfo:
 # Committing
 
 
-@operations.add("POST", _PATH, pool=Pool.PROPOSALS, encode_error=problems.snake_on_commit)
+def _commit_soon(call: Call, pending: PendingAnswer) -> Finish | None:
+    """Queue a commit to a table that is as it was described last."""
+    body: bodies.CommitOrClaim = call.body
+    try:
+        before = call.catalog.kept_description(table_views.parse_id(body.table_id))
+        if before is None or body.commit_info is None:
+            return None
+        proposed, claim = _proposed(body, body.commit_info, before)
+        meaning = propose_soon(call.catalog, proposed, claim, pending)
+    except HeadgateError:
+        return None  # the table may have changed since: it is looked at again
+    if meaning is None:
+        return None
+
+    def finish(decided: Decided) -> int:
+        call.catalog.describe_next(before, *meaning(decided))
+        return _OK
+
+    return finish
+
+
+@operations.add(
+    "POST",
+    _PATH,
+    pool=Pool.PROPOSALS,
+    encode_error=problems.snake_on_commit,
+    enqueue=_commit_soon,
+    asks_again=True,
+)
 def add_commit(call: Call, body: bodies.CommitOrClaim) -> int:
     """Commit to a table, or claim what is published."""
     refuse_uniform(body.uniform)
@@ -58,9 +95,18 @@ def add_commit(call: Call, body: bodies.CommitOrClaim) -> int:
         refuse_wrong_claim(before, body.latest_backfilled_version)
         call.catalog.confirm_published(before.table_id, Version(body.latest_backfilled_version))
         return _OK
-    commit = bodies.Commit(**msgspec.structs.asdict(body.commit_info))
-    described = call.catalog.describe(table_id, Version(commit.version))
+    before = call.catalog.describe(table_id, Version(body.commit_info.version))
+    propose(call.catalog, *_proposed(body, body.commit_info, before))
+    return _OK
+
+
+def _proposed(
+    body: bodies.CommitOrClaim, given: bodies.OlderCommit, described: TableInfo
+) -> tuple[StagedProposal, int | None]:
+    """Return what a client proposes, and the version up to which it has published."""
+    refuse_uniform(body.uniform)
     before = _at_location(described, body.table_uri)
+    commit = bodies.Commit(**msgspec.structs.asdict(given))
     claim = valid_claim(before, body.latest_backfilled_version, commit)
     updates: list[bodies.Update] = [bodies.AddCommit(commit=commit)]
     if body.metadata is not None:
@@ -73,8 +119,7 @@ def add_commit(call: Call, body: bodies.CommitOrClaim) -> int:
     def judge(examined: Examined) -> Iterable[Violation]:
         return contradictions(updates, examined, before)
 
-    propose(call.catalog, before, commit, claim, judge)
-    return _OK
+    return staged(before, commit, judge), claim
 
 
 def _check_metadata(changed: bodies.ChangedMetadata, before: TableInfo) -> None:

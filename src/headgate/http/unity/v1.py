@@ -8,16 +8,27 @@ metadata.
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from headgate.api.messages import RatifiedCommit, TableInfo
 from headgate.api.status import CommitReports, FileSizes
+from headgate.catalog.decider import Decided
+from headgate.catalog.proposer import StagedProposal
 from headgate.errors import AlreadyExistsError, HeadgateError, InvalidArgumentError
-from headgate.http.operations import Call, Operations, Pool
+from headgate.http.async_answers import PendingAnswer
+from headgate.http.budget import SMALL
+from headgate.http.operations import Call, Finish, Operations, Pool
 from headgate.http.unity import bodies, columns, external_tables, new_tables, problems, table_views
-from headgate.http.unity.commits import is_replay, propose, refuse_wrong_claim, valid_claim
+from headgate.http.unity.commits import (
+    is_replay,
+    propose,
+    propose_soon,
+    refuse_wrong_claim,
+    staged,
+    valid_claim,
+)
 from headgate.http.unity.declarations import contradictions, refuse_uniform, set_at_creation
 from headgate.http.unity.problems import BASE, Case, DialectError, invalid
 from headgate.names import TableName, plain_name
@@ -127,17 +138,77 @@ def _etag(version: Version) -> str:
 # Committing
 
 
-@operations.add("POST", _TABLE, pool=Pool.PROPOSALS, encode_error=problems.kebab_on_commit)
+def _commit_soon(call: Call, pending: PendingAnswer) -> Finish | None:
+    """Queue a commit to a table that is as it was described last."""
+    body: bodies.TableUpdate = call.body
+    add = _one(body.updates, bodies.AddCommit)
+    try:
+        before = call.catalog.kept_description(_name(call))
+        if before is None or add is None or len(before.metadata.schema_string) > SMALL:
+            return None
+        asked = _asked(body, before)
+        if not _holds(asked.etag, before.metadata_version):
+            return None
+        proposed = _proposed(asked, before, add)
+        claim = valid_claim(before, asked.claim, add.commit)
+        meaning = propose_soon(call.catalog, proposed, claim, pending)
+    except HeadgateError:
+        return None  # the table may have changed since: it is looked at again
+    if meaning is None:
+        return None
+
+    def finish(decided: Decided) -> bodies.LoadedTable:
+        after, commit = meaning(decided)
+        described = call.catalog.describe_next(before, after, commit)
+        if described is None:
+            return bodies.LoadedTable(metadata=_metadata(after))
+        return _loaded(described)
+
+    return finish
+
+
+@operations.add(
+    "POST",
+    _TABLE,
+    pool=Pool.PROPOSALS,
+    encode_error=problems.kebab_on_commit,
+    enqueue=_commit_soon,
+    asks_again=True,
+)
 def update_table(call: Call, body: bodies.TableUpdate) -> bodies.LoadedTable:
     """Commit to a table."""
-    if not body.requirements or not body.updates:
-        raise invalid("Requirements and updates must not be empty.")
-    updates = _one_of_each(body.updates)
-    add = _one(updates, bodies.AddCommit)
+    add = _one(body.updates, bodies.AddCommit)
     describe: Callable[[TableName], TableInfo] = call.catalog.describe_briefly
     if add is not None:
         describe = partial(call.catalog.describe, since=Version(add.commit.version))
     before = table_views.find(call.catalog, _name(call), describe)
+    asked = _asked(body, before)
+    if before.kind is TableKind.EXTERNAL:
+        return _declare(call, before, asked)
+    if add is None:
+        return _confirm(call, before, asked)
+    proposed = _proposed(asked, before, add)
+    claim = valid_claim(before, asked.claim, add.commit)
+    is_asserted = _holds(asked.etag, before.metadata_version)
+    if not is_asserted and not is_replay(call.catalog, proposed):
+        _refuse_unless_asserted(before.table_id, before.metadata_version, asked.etag)
+    after, commit = propose(call.catalog, proposed, claim)
+    return _after(call, before, lambda: call.catalog.describe_after(before, after, commit))
+
+
+class _Asked(NamedTuple):
+    """What a client asks for, and asserts of the table's metadata."""
+
+    updates: tuple[bodies.Update, ...]
+    etag: bodies.AssertEtag | None
+    claim: int | None  # up to which version it has published
+
+
+def _asked(body: bodies.TableUpdate, before: TableInfo) -> _Asked:
+    """Return what a client asks for; raise if it cannot be asked for, or not for this table."""
+    if not body.requirements or not body.updates:
+        raise invalid("Requirements and updates must not be empty.")
+    updates = _one_of_each(body.updates)
     uuid = _one(_one_of_each(body.requirements), bodies.AssertTableUuid)
     if uuid is None:
         raise invalid("assert-table-uuid is missing.")
@@ -147,25 +218,21 @@ def update_table(call: Call, body: bodies.TableUpdate) -> bodies.LoadedTable:
             f"{before.name} is table {before.table_id}, not {uuid.uuid[:60]}.",
             remedy="Load it again.",
         )
-    etag = _one(body.requirements, bodies.AssertEtag)
-    if before.kind is TableKind.EXTERNAL:
-        return _declare(call, before, updates, etag)
-    if _one(updates, bodies.SetSnapshotVersion) is not None:
+    is_managed = before.kind is not TableKind.EXTERNAL
+    if is_managed and _one(updates, bodies.SetSnapshotVersion) is not None:
         raise invalid(f"{before.name} is managed: its latest version is that of its commits.")
     published = _one(updates, bodies.SetPublished)
     claim = None if published is None else published.latest_published_version
-    if add is None:
-        return _confirm(call, before, updates, claim, etag)
+    return _Asked(updates, _one(body.requirements, bodies.AssertEtag), claim)
+
+
+def _proposed(asked: _Asked, before: TableInfo, add: bodies.AddCommit) -> StagedProposal:
     refuse_uniform(add.uniform)
-    claim = valid_claim(before, claim, add.commit)
-    if not (_holds(etag, before.metadata_version) or is_replay(call.catalog, before, add.commit)):
-        _refuse_unless_asserted(before.table_id, before.metadata_version, etag)
 
     def judge(examined: Examined) -> Iterable[Violation]:
-        return contradictions(updates, examined, before)
+        return contradictions(asked.updates, examined, before)
 
-    after, commit = propose(call.catalog, before, add.commit, claim, judge)
-    return _after(call, before, lambda: call.catalog.describe_after(before, after, commit))
+    return staged(before, add.commit, judge)
 
 
 def _holds(etag: bodies.AssertEtag | None, version: Version) -> bool:
@@ -184,20 +251,16 @@ def _refuse_unless_asserted(
         )
 
 
-def _declare(
-    call: Call,
-    before: TableInfo,
-    updates: tuple[bodies.Update, ...],
-    etag: bodies.AssertEtag | None,
-) -> bodies.LoadedTable:
+def _declare(call: Call, before: TableInfo, asked: _Asked) -> bodies.LoadedTable:
     """Store what is declared of an external table."""
     _metadata(before)  # raises unless its format is Delta
-    external_tables.changed(before.metadata, updates)  # raises for wrong updates, before any wait
+    # Raises for wrong updates, before any wait.
+    external_tables.changed(before.metadata, asked.updates)
 
     def change(version: Version, metadata: Metadata) -> Metadata:
-        changed = external_tables.changed(metadata, updates)
+        changed = external_tables.changed(metadata, asked.updates)
         if changed != metadata:  # a repeated request changes nothing, and its etag may be old
-            _refuse_unless_asserted(before.table_id, version, etag)
+            _refuse_unless_asserted(before.table_id, version, asked.etag)
         return changed
 
     call.catalog.change_external(before.table_id, change)
@@ -214,20 +277,15 @@ def _one(given: Iterable[object], kind: type[Found]) -> Found | None:
     return next((item for item in given if isinstance(item, kind)), None)
 
 
-def _confirm(
-    call: Call,
-    before: TableInfo,
-    updates: Iterable[bodies.Update],
-    claim: int | None,
-    etag: bodies.AssertEtag | None,
-) -> bodies.LoadedTable:
-    others = [update for update in updates if not isinstance(update, bodies.SetPublished)]
+def _confirm(call: Call, before: TableInfo, asked: _Asked) -> bodies.LoadedTable:
+    claim = asked.claim
+    others = [update for update in asked.updates if not isinstance(update, bodies.SetPublished)]
     if claim is None or others:
         raise InvalidArgumentError(
             f"The metadata of {before.name} can only be changed by a commit.",
             remedy="Send add-commit with it.",
         )
-    _refuse_unless_asserted(before.table_id, before.metadata_version, etag)
+    _refuse_unless_asserted(before.table_id, before.metadata_version, asked.etag)
     refuse_wrong_claim(before, claim)
     version = Version(claim)
     call.catalog.confirm_published(before.table_id, version)

@@ -108,13 +108,27 @@ class NeedPublishing(NamedTuple):
     head: Head
 
 
+class NeedDescription(NamedTuple):
+    """The table is not as the proposal was made for: its proposer must look at it again."""
+
+
 class NeedTurn(NamedTuple):
     """Another transaction has the turn."""
 
 
-Need = NeedWinners | NeedReplaced | NeedPublishing
-NEEDS = (NeedWinners, NeedReplaced, NeedPublishing)
-Decision = Ratify | Reject | Restage | Replay | Refuse | Need | NeedTurn
+Need = NeedWinners | NeedReplaced | NeedPublishing | NeedDescription
+NEEDS = (NeedWinners, NeedReplaced, NeedPublishing, NeedDescription)
+Decision = (
+    Ratify
+    | Reject
+    | Restage
+    | Replay
+    | Refuse
+    | NeedWinners
+    | NeedReplaced
+    | NeedPublishing
+    | NeedTurn
+)
 
 
 def decide(facts: Facts, proposal: ExaminedProposal, rules: Rules) -> Decision:
