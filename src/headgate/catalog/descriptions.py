@@ -28,6 +28,7 @@ _log = logging.getLogger(__name__)
 
 LISTED = 100  # published commits that are still listed, at most
 _KEPT = 1_000  # descriptions, two of each table
+_KEPT_COMMITS = 32  # published ones in them: by these a client is told that its version is taken
 _AT_ONCE = 100  # tables of a page that are read before their sizes are known
 _TABLE_BYTES = 1_024  # of a table beside its metadata, in memory and in a response
 _METADATA_FACTOR = 4  # metadata is larger in a response, where columns have several forms
@@ -123,7 +124,7 @@ class Descriptions(Component):
         if not before.latest + 1 == commit.version == after.latest or after.diverged is not None:
             return None
         is_changed = after.metadata_version == commit.version
-        most = LISTED + after.latest - after.published
+        most = _KEPT_COMMITS + after.latest - after.published
         listed = [
             one
             if one.is_published or one.version > after.published

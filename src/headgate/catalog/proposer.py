@@ -60,6 +60,7 @@ _UNKNOWN_PAUSE_S: Final = 0.1
 _VERIFY_ABOVE_BYTES: Final = 64 << 20  # added files of this size are always checked
 _STAGED_FILE_MISSING: Final = "staged-file-missing"
 _PEEKED_BYTES: Final = 64 << 10  # a larger staged file is not read in the event loop
+_STILL_NEW_MS: Final = 1_000  # of a description by which a client is told that it is late
 _NOTHING: Final = Gathered()
 
 _log = logging.getLogger(__name__)
@@ -171,13 +172,16 @@ class Proposer(Component):
         before, version, staged, judge = proposed
         if before.table_id not in self._looked_ahead or before.diverged is not None:
             return False
-        if version <= before.latest:
+        proposed_ms = self._clock.now_ms()
+        is_taken = version <= before.latest
+        if is_taken:
             listed = before.commit_at(version)
             if listed is None or listed.file_name in (None, staged.file_name):
                 return False  # it may be the same as the proposed
+            if proposed_ms - before.described_ms > _STILL_NEW_MS:
+                return False
         elif version > before.latest + 1:
             return False
-        proposed_ms = self._clock.now_ms()
         part = Part(table_id=before.table_id, version=version, content=staged)
         store = self._store_for(before.location)
         path = self._staged_path(part, staged)
@@ -186,7 +190,16 @@ class Proposer(Component):
             return False
         read = _staged_part(part, staged, found.content, found.modified_ms, is_kept=True)
         txn_id = read.examined.txn_id
-        if txn_id is None or read.examined.violations or any(judge(read.examined)):
+        if txn_id is None:
+            return False
+        if is_taken:
+            if not self._decider.loses(txn_id):
+                return False
+            taken = VersionTaken(txn_id=txn_id, latest={before.table_id: before.latest})
+            waiter.set_result(Decided(taken, {}))
+            afterwards()
+            return True
+        if read.examined.violations or any(judge(read.examined)):
             return False
         for path, add in self._files_to_verify(read).items():
             data = locations.data_path(path)
@@ -202,6 +215,8 @@ class Proposer(Component):
         """Return the answer to a staged file as its client sees it."""
         before, version, staged, _ = proposed
         answer, tables, _ = decided
+        if before.table_id not in tables:  # not decided, since the version is taken
+            return StagedAnswer(answer, before)
         now_ms = self._clock.now_ms()
         after = descriptions.describe_after(before, tables[before.table_id], now_ms)
         if isinstance(answer, Ratified):

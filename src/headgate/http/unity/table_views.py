@@ -21,7 +21,7 @@ from headgate.storage import locations
 
 MANAGED: Final = "MANAGED"
 EXTERNAL: Final = "EXTERNAL"
-_STILL_LISTED_MS: Final = 600_000  # a client may be between its two listings
+STILL_LISTED_MS: Final = 600_000  # a client may be between its two listings
 
 
 # Names
@@ -124,12 +124,15 @@ def folder(location: str) -> Path:
 # Describing
 
 
-def in_staged_files(described: TableInfo) -> list[RatifiedCommit]:
-    """Return the latest commits that are in staged files, newest first."""
+def in_staged_files(described: TableInfo, still_ms: int = STILL_LISTED_MS) -> list[RatifiedCommit]:
+    """Return the latest commits that are in staged files, newest first.
+
+    Published ones are listed still for a while.
+    """
     listed: list[RatifiedCommit] = []
-    since_ms = described.described_ms - _STILL_LISTED_MS
+    since_ms = described.described_ms - still_ms
     for commit in reversed(described.commits):
-        is_recent = (commit.published_ms or described.described_ms) >= since_ms
+        is_recent = commit.published_ms is None or commit.published_ms > since_ms
         if (
             commit.way is not Way.STAGED
             or (commit.sequence or 0) <= described.unseen

@@ -82,13 +82,15 @@ def _name(call: Call) -> TableName:
     return table_views.existing_name(call.path[part] for part in ("catalog", "schema", "table"))
 
 
-def _loaded(described: TableInfo) -> bodies.LoadedTable:
+def _loaded(
+    described: TableInfo, still_ms: int = table_views.STILL_LISTED_MS
+) -> bodies.LoadedTable:
     metadata = _metadata(described)
     if described.kind is TableKind.EXTERNAL:
         return bodies.LoadedTable(metadata=metadata)
     return bodies.LoadedTable(
         metadata=metadata,
-        commits=tuple(map(_commit, table_views.in_staged_files(described))),
+        commits=tuple(map(_commit, table_views.in_staged_files(described, still_ms))),
         latest_table_version=described.latest,
     )
 
@@ -162,7 +164,7 @@ def _commit_soon(call: Call, pending: PendingAnswer) -> Finish | None:
         described = call.catalog.describe_next(before, after, commit)
         if described is None:
             return bodies.LoadedTable(metadata=_metadata(after))
-        return _loaded(described)
+        return _after_commit(described)
 
     return finish
 
@@ -292,11 +294,16 @@ def _confirm(call: Call, before: TableInfo, asked: _Asked) -> bodies.LoadedTable
     return _after(call, before, lambda: call.catalog.describe_in_files(before.table_id, version))
 
 
+def _after_commit(described: TableInfo) -> bodies.LoadedTable:
+    # Who commits has read everything before it: published commits are of no use.
+    return _loaded(described, still_ms=0)
+
+
 def _after(call: Call, before: TableInfo, describe: Callable[[], TableInfo]) -> bodies.LoadedTable:
     """Return the table after a change, without an error if it cannot be described any more."""
     # If inline commits cannot be published, no commit is listed, rather than an incomplete list.
     try:
-        return _loaded(describe())
+        return _after_commit(describe())
     except HeadgateError:
         pass
     try:
