@@ -115,6 +115,8 @@ CASES: dict[str, tuple[list[Step], str]] = {
     "a deletion vector": ([commit, step("commit", content="vector")], QUEUED),
     "a violation in an action": ([step("commit", content="violation")], QUEUED),
     "a violation of its form": ([step("commit", content="two infos")], POOL),
+    "an id that is too long": ([step("commit", content="long id")], POOL),
+    "a large file": ([step("commit", content="large")], QUEUED),
     "half a file": ([step("commit", content="torn")], POOL),
     "no data file": ([step("commit", content="no file")], POOL),
     "a data file of another size": ([step("commit", content="another size")], POOL),
@@ -162,6 +164,18 @@ def test_what_is_queued_ends_as_in_the_pool(pair: tuple[TwoServers, TwoServers],
     outcomes(steps, pair)
     ways = pair[0].ways
     assert ways[-1] == way if way != STALE else ways[-2:] == [STALE, POOL]
+
+
+def test_content_above_the_limit_of_inline_commits_is_synced_in_the_pool(tmp_path: Path) -> None:
+    few = replace(SETTINGS, inline_limit_bytes=39_999)
+    queued, pooled = (
+        on_sqlite(tmp_path / name, is_soon=is_soon, settings=few)
+        for name, is_soon in (("0", True), ("1", False))
+    )
+    outcomes([step("commit", content="large"), commit], (queued, pooled))
+    assert queued.ways == [POOL, QUEUED]
+    queued.close()
+    pooled.close()
 
 
 def steps() -> st.SearchStrategy[list[Step]]:

@@ -65,6 +65,8 @@ CONTENTS = (
     "another size",
     "two infos",
     "torn",
+    "long id",
+    "large",
 )
 FILES = ("as declared", "missing", "longer")
 
@@ -221,8 +223,11 @@ class TwoServers:
             "no file": [add("missing.parquet")],
             "another size": [add("another.parquet")],
         }
+        if content == "long id":
+            txn_id = TxnId("x" * 300)
+        pad = "x" * 40_000 if content == "large" else ""
         whole = file_content(
-            *actions.get(content, [DATA]), txn_id=txn_id, timestamp_ms=self.clock.ms
+            *actions.get(content, [DATA]), txn_id=txn_id, timestamp_ms=self.clock.ms, pad=pad
         )
         if content == "two infos":
             return whole + whole

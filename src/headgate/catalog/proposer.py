@@ -185,7 +185,8 @@ class Proposer(Component):
         part = Part(table_id=before.table_id, version=version, content=staged)
         store = self._store_for(before.location)
         path = self._staged_path(part, staged)
-        found = store.peek(path, _PEEKED_BYTES) if staged.size <= _PEEKED_BYTES else None
+        most = min(_PEEKED_BYTES, self._settings.inline_limit_bytes)  # what is larger is synced
+        found = store.peek(path, most) if staged.size <= most else None
         if found is None or found.size != staged.size:
             return False
         read = _staged_part(part, staged, found.content, found.modified_ms, is_kept=True)
@@ -201,6 +202,7 @@ class Proposer(Component):
             return True
         if read.examined.violations or any(judge(read.examined)):
             return False
+        self._refuse_if_too_large(Proposal(txn_id=txn_id, parts=(part,)))
         for path, add in self._files_to_verify(read).items():
             data = locations.data_path(path)
             seen = store.peek(data.value) if data.is_relative else None
