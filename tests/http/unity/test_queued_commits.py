@@ -295,19 +295,21 @@ def test_writers_at_a_backlog_that_stays_are_429_and_may_come_again(
     )
     for served in serving(tmp_path / "lake", few, publisher=True):
         stock = make(served.http)
-        assert send(stock, stock.put(1)).status_code == 200
-        served.catalog.publish(TableId(stock.table_id))
-        store = hang(stock, PeekedStore, "put_many_if_absent")
-        with letting_go(store):
-            threads.clear()
-            for version in (2, 3, 4):
-                assert send(stock, stock.put(version)).status_code == 200
-            put = stock.put(5)
-            refused = send(stock, put)
-            assert refused.status_code == 429
-            assert refused.headers["retry-after"] == "1"
-            assert served.catalog.describe(TableId(stock.table_id)).latest == 4
-            assert threads == []  # one thread waits for all writers
+        lease, now_ms = f"publish:{stock.table_id}", CLOCK.now_ms()
+        with served.catalog._store.write() as unit:
+            assert unit.acquire_lease(lease, "another", now_ms, now_ms + 600_000)
+        for version in (1, 2, 3):
+            assert send(stock, stock.put(version)).status_code == 200
+        put = stock.put(4)
+        threads.clear()
+        refused = send(stock, put)
+        assert refused.status_code == 429
+        assert refused.headers["retry-after"] == "1"
+        assert threads == []  # one thread waits for all writers
+        info = served.catalog.describe(TableId(stock.table_id))
+        assert (info.latest, info.published) == (3, 0)
+        with served.catalog._store.write() as unit:
+            unit.release_lease(lease, "another")
         assert send(stock, put).status_code == 200
         assert served.catalog.describe(TableId(stock.table_id)).published >= 2
 
