@@ -105,15 +105,19 @@ class TwoServers:
     names: int = 0
 
     def __post_init__(self) -> None:
-        for salt in (1, 2):
-            ids = CountedIds(salt)
-            store = self.open_store(self.clock)
-            server = catalog_on(store, self.root, clock=self.clock, ids=ids, settings=self.settings)
-            self.servers.append(server)
+        self.servers = [self._open(salt) for salt in (1, 2)]
         self.create(0)
         for number in (0, 1, 0):  # each has looked at the log; the first one knows the latest
             self.commit(number)
         self.ways.clear()
+
+    def _open(self, salt: int) -> Catalog:
+        store, ids = self.open_store(self.clock), CountedIds(salt)
+        return catalog_on(store, self.root, clock=self.clock, ids=ids, settings=self.settings)
+
+    def restart(self, number: int) -> None:
+        self.servers[number].close()
+        self.servers[number] = self._open(3 + number)
 
     def close(self) -> None:
         for server in self.servers:

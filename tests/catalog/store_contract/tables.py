@@ -110,6 +110,8 @@ class TableContract:
             assert unit.name_of(two.id) == unit.last_name_of(two.id) == t
             assert unit.last_name_of(table_id(3)) is None
             assert unit.names_of(one.id) == [t, u]
+            assert unit.names_by_id([one.id, two.id, table_id(3)]) == {two.id: t}
+            assert unit.names_by_id([]) == {}
             assert unit.names_of(table_id(3)) == []
         a, b = one.id, two.id
         assert [of_t for of_t, _ in ids] == [None, None, a, a, None, None, b, b, b]
