@@ -173,7 +173,7 @@ class TwoServers:
         return self._change(lambda: self.servers[number].publish(self.table_id))
 
     def _change(self, do: Callable[[], object]) -> object:
-        # For a second after a version was seen as taken, its clients are told so in any case.
+        # For a second after a version was seen as taken, clients get that answer in any case.
         self.clock.ms += 2_000
         return self._outcome(do)
 

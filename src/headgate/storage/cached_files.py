@@ -14,7 +14,7 @@ import sys
 from typing import Any, Final, NamedTuple
 
 # File systems whose files are opened without waiting, once their names are in memory, and read only
-# if their content is: ext4, XFS, Btrfs. On tmpfs, a read cannot be told not to wait.
+# if their content is: ext4, XFS, Btrfs. On tmpfs, no read can be asked not to wait.
 _LOCAL: Final = (0xEF53, 0x58465342, 0x9123683E)
 _OPENAT2: Final = 437  # the same number on every architecture
 _AT_FDCWD: Final = -100
