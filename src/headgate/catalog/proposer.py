@@ -60,7 +60,7 @@ _UNKNOWN_PAUSE_S: Final = 0.1
 _VERIFY_ABOVE_BYTES: Final = 64 << 20  # added files of this size are always checked
 _STAGED_FILE_MISSING: Final = "staged-file-missing"
 _PEEKED_BYTES: Final = 64 << 10  # a larger staged file is not read in the event loop
-_STILL_NEW_MS: Final = 1_000  # age of a description that may tell that a version is taken
+_STILL_NEW_MS: Final = 1_000  # age of a description that shows which versions are taken
 _NOTHING: Final = Gathered()
 
 _log = logging.getLogger(__name__)
