@@ -33,6 +33,7 @@ from headgate.api.messages import (
     VersionTaken,
 )
 from headgate.api.port import Progress, Ref
+from headgate.arguments import checked_texts
 from headgate.catalog import first_version
 from headgate.catalog.fsck.data_files import missing_data_files
 from headgate.catalog.fsck.filesystem_log import FilesystemLogCheck
@@ -85,6 +86,7 @@ class _Place:
     unsynced: Version = _FIRST  # the first version that may not survive a power loss
 
 
+@checked_texts
 class FilesystemCatalog:
     """The directories under one root, as a catalog."""
 
