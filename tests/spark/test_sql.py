@@ -132,6 +132,11 @@ def test_rows_come_by_values_queries_names_and_partitions(any_shop: Water) -> No
     assert sql("SELECT id, customer FROM orders") == [(1, 2)]
     assert sql("INSERT WITH SCHEMA EVOLUTION INTO orders BY NAME SELECT 2L id, 'new' note")
     assert sql("SELECT id, note FROM orders") == [(1, None), (2, "new")]
+    evolving = "INSERT INTO orders WITH SCHEMA EVOLUTION SELECT 3, 1, 2, NULL, 'by place', 7"
+    assert sql(f"{evolving} AS stars")  # columns after the table's are new ones
+    assert sql("SELECT note, stars FROM orders WHERE id = 3") == [("by place", 7)]
+    with pytest.raises(InvalidDataError, match="'id' is given twice"):
+        sql(f"{evolving}, 8 AS id")
 
 
 def test_an_overwrite_is_of_partitions_where_spark_is_set_so(shop: Water) -> None:
@@ -236,7 +241,9 @@ def test_today_is_the_day_of_the_sessions_zone(water: Water, zone: str) -> None:
         ("SELECT no_such(id) FROM orders", 1, 8, "no_such"),
         ("SELECT 1;\n  DELETE FROM orders WHERE (id = 1", 2, None, ""),
         ("INSERT INTO orders (id) VALUES (1, 2)", 1, 33, "1 values are wanted"),
-        ("INSERT INTO orders SELECT 1", 1, 13, "takes 4 columns"),
+        ("INSERT INTO orders SELECT 1", 1, 13, "Table orders takes 4 columns"),
+        ("INSERT INTO orders SELECT 1, 2, 3, NULL, 5", 1, 13, "Table orders takes 4 columns"),
+        ("INSERT WITH SCHEMA EVOLUTION INTO orders SELECT 1", 1, 35, "Table orders takes 4"),
         ("SELECT * FROM orders, sales.customers WHERE name = broken", 1, 52, "broken"),
         ("UPDATE orders SET amount = nothing + 1", 1, 28, "nothing"),
         ("DELETE FROM orders\nWHERE nothing = 1", 2, 7, "nothing"),
