@@ -232,6 +232,29 @@ def test_today_is_the_day_of_the_sessions_zone(water: Water, zone: str) -> None:
     assert now[:13] == at[:13]
 
 
+@pytest.mark.parametrize("moment", ["'2026-01-02'", "TIMESTAMP'2026-01-02 00:00:00'"])
+@pytest.mark.parametrize(("zone", "meant"), [("UTC", 1), ("Asia/Tokyo", 2), ("Etc/GMT+5", 3)])
+def test_a_time_without_a_zone_is_one_of_the_sessions_zone_also_where_files_are_skipped(
+    water: Water, zone: str, meant: int, moment: str
+) -> None:
+    water.make("moments", "id long, at timestamp")
+    for id_, hour in ((1, "02 00"), (2, "01 15"), (3, "02 05")):  # each in a file of its own
+        water.sql(f"INSERT INTO moments VALUES ({id_}, TIMESTAMP'2026-01-{hour}:00:00Z')")
+    water.spark.conf.set("spark.sql.session.timeZone", zone)
+    where = f"at = {moment}"
+    assert water.sql(f"SELECT id FROM moments WHERE {where}") == [(meant,)]
+    assert rows(water.lake.read("moments", where=where).select("id")) == [(meant,)]
+    assert water.sql(f"UPDATE moments SET id = id + 10 WHERE {where}") == [(1,)]
+    merge = (
+        f"MERGE INTO moments USING (SELECT 1) ON {where} WHEN MATCHED THEN UPDATE SET id = id + 10"
+    )
+    assert water.sql(merge) == [(1, 1, 0, 0)]
+    water.sql(f"INSERT INTO moments REPLACE WHERE {where} SELECT {meant}, {moment}")
+    assert water.sql("SELECT id FROM moments") == [(1,), (2,), (3,)]
+    assert water.sql(f"DELETE FROM moments WHERE {where}") == [(1,)]
+    assert water.sql("SELECT id FROM moments") == [(id_,) for id_ in (1, 2, 3) if id_ != meant]
+
+
 @pytest.mark.parametrize(
     ("text", "line", "column", "says"),
     [
