@@ -139,6 +139,16 @@ def test_rows_come_by_values_queries_names_and_partitions(any_shop: Water) -> No
         sql(f"{evolving}, 8 AS id")
 
 
+def test_an_overwrite_of_the_partition_of_nulls_replaces_it_and_no_other(shop: Water) -> None:
+    sql = shop.sql
+    before = sql("SELECT count(*) FROM orders WHERE day IS NOT NULL")
+    sql("INSERT INTO orders VALUES (40, 1, 1, NULL)")
+    for id_ in (41, 42):
+        sql(f"INSERT OVERWRITE orders PARTITION (day = NULL) SELECT {id_}, 1, 1")
+        assert sql("SELECT id FROM orders WHERE day IS NULL") == [(id_,)]
+    assert sql("SELECT count(*) FROM orders WHERE day IS NOT NULL") == before
+
+
 def test_an_overwrite_is_of_partitions_where_spark_is_set_so(shop: Water) -> None:
     brought = "INSERT OVERWRITE orders PARTITION (day) SELECT 30, 1, 1, DATE'2026-01-02'"
     shop.spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
