@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 from headgate.errors import UnavailableError
 from headgate.storage.cached_files import CachedFile
 from headgate.storage.disk import Disk, Entry, Stat
-from headgate.storage.object_store import ObjectMeta, ObjectStore, PutUnknownError
+from headgate.storage.object_store import ObjectMeta, ObjectStore, PutUnknownError, check_path
 
 _T = TypeVar("_T")
 SECTOR: Final = 512
@@ -403,6 +403,7 @@ class WrappedStore:
         )
 
     def peek(self, path: str, most: int = 0) -> CachedFile | None:
+        check_path(path)
         return None  # what fails is what may wait
 
     def head(self, path: str) -> ObjectMeta | None:

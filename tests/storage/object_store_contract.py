@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import InvalidArgumentError, NotFoundError
+from headgate.storage.cached_files import CachedFile
 from headgate.storage.object_store import ObjectStore
 
 BAD_PATHS = [
@@ -114,6 +115,32 @@ class ObjectStoreContract:
         assert (meta.path, meta.size) == ("a/b", 3)
         assert [meta] == list(store.list("a"))
 
+    @pytest.mark.parametrize("content", [b"", b"123", b"x" * 70_001])
+    def test_a_peek_returns_what_head_and_get_do_or_nothing(
+        self, store: ObjectStore, content: bytes
+    ) -> None:
+        for turn in range(2):
+            store.put("a/b", content + b"%d" % turn if content else b"")
+            whole, meta = store.get("a/b"), store.head("a/b")
+            assert meta is not None
+            expected = CachedFile(meta.size, meta.modified_ms)
+            assert store.peek("a/b") in (None, expected)
+            for most in (1, meta.size, meta.size + 1):
+                seen = store.peek("a/b", most)
+                assert seen in (None, expected._replace(content=whole))
+                assert seen is None or meta.size <= most
+
+    @pytest.mark.parametrize("most", [0, 100])
+    def test_nothing_is_peeked_where_there_is_no_object(
+        self, store: ObjectStore, most: int
+    ) -> None:
+        store.put("a/b", b"1")
+        store.put("gone", b"2")
+        assert (store.get("a/b"), store.get("gone")) == (b"1", b"2")
+        store.delete("gone")
+        for absent in ("b", "a", "a/c", "a/b/c", "A/b", "gone", "none/there"):
+            assert store.peek(absent, most) is None
+
     def test_a_listing_stays_in_its_folder(self, store: ObjectStore) -> None:
         everything = {"t", "log/1", "log/2", "log/staged/3", "log/staged/deep/4", "logs/5", "log.6"}
         for path in everything:
@@ -162,6 +189,7 @@ class ObjectStoreContract:
             lambda: store.get(path),
             lambda: store.get_range(path, 0, 1),
             lambda: store.head(path),
+            lambda: store.peek(path),
             lambda: store.put(path, b""),
             lambda: store.put_if_absent(path, b""),
             lambda: store.put_many_if_absent([(path, b"")]),
@@ -197,6 +225,8 @@ class ObjectStoreContract:
             path = f"{root}/{path}"
             store.put(path, path.encode())
             assert store.get(path) == path.encode()
+            seen = store.peek(path, 10_000)
+            assert seen is None or seen.content == path.encode()
             assert paths(store, root, recursive=True) == {path}
             assert paths(store, path.rpartition("/")[0]) == {path}
             store.delete(path)

@@ -146,6 +146,7 @@ class Draft:
         return (
             table is not None
             and table.name == premise.name
+            and table.row.diverged is None
             and table.row.metadata_version == premise.metadata_version
         )
 

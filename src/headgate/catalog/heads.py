@@ -47,7 +47,10 @@ class KnownTable(NamedTuple):
 
 
 class Premise(NamedTuple):
-    """What a proposal was made for: a table of this name, whose metadata is of this version."""
+    """What a proposal was made for: a table of this name, with metadata of this version.
+
+    Its log must not have diverged.
+    """
 
     table_id: TableId
     name: TableName

@@ -181,7 +181,8 @@ class Proposer(Component):
                 return False
         elif version > before.latest + 1:
             return False
-        read = self._peeked_part(Part(table_id=before.table_id, version=version, content=staged))
+        part = Part(table_id=before.table_id, version=version, content=staged)
+        read = self._peeked_part(part)
         txn_id = None if read is None else read.examined.txn_id
         if read is None or txn_id is None:
             return False
@@ -194,6 +195,7 @@ class Proposer(Component):
             return True
         if read.examined.violations or any(judge(read.examined)):
             return False
+        self._refuse_if_too_large(Proposal(txn_id=txn_id, parts=(part,)))
         examined = ExaminedProposal(txn_id, (read,), proposed_ms, by_version=True)
         premise = Premise(before.table_id, before.name, before.metadata_version)
         self._ratifier.decide(examined, _NOTHING, waiter, afterwards, premise)

@@ -223,6 +223,8 @@ class Endpoint:
             if isinstance(answer, NEEDS):
                 return None
             body = finish(answer)
+            if body is None and operation.asks_again:
+                return None
             size = _size(body)
             if size <= SMALL:
                 return encoded(body)

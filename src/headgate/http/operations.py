@@ -156,7 +156,8 @@ class Operation:
     # Queues the request for another thread, which gives the answer; returns how that becomes a
     # body, or None if the request must be carried out in the pool instead.
     enqueue: Callable[[Call, PendingAnswer], Finish | None] | None = None
-    asks_again: bool = False  # in the pool, if the outcome of a queued request is unknown
+    # In the pool, if the outcome of a queued request is unknown or there is no body for it.
+    asks_again: bool = False
     # Encodes an error as a status and a body; None: as a problem document.
     encode_error: Callable[[HeadgateError], tuple[int, bytes]] | None = None
     reads_body: bool = False  # although it is a GET

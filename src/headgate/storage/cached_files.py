@@ -13,13 +13,14 @@ import struct
 import sys
 from typing import Any, Final, NamedTuple
 
-# File systems whose files are opened without waiting, once their names are in memory: ext4, XFS,
-# Btrfs, tmpfs.
-_LOCAL: Final = (0xEF53, 0x58465342, 0x9123683E, 0x01021994)
+# File systems whose files are opened without waiting, once their names are in memory, and read only
+# if their content is: ext4, XFS, Btrfs. On tmpfs, a read cannot be told not to wait.
+_LOCAL: Final = (0xEF53, 0x58465342, 0x9123683E)
 _OPENAT2: Final = 437  # the same number on every architecture
 _AT_FDCWD: Final = -100
 _CACHED: Final = 0x20  # fail where a name is not in memory
-_WITHIN: Final = _CACHED | 0x08 | 0x04 | 0x01  # below the folder, without a link or a mount
+_WITHOUT_LINKS: Final = _CACHED | 0x04
+_WITHIN: Final = _WITHOUT_LINKS | 0x08 | 0x01  # below the folder, and on the same mount
 _OPEN_PATH: Final = getattr(os, "O_PATH", 0) | os.O_CLOEXEC
 _WITHOUT_ASKING: Final = 0x1000 | 0x4000  # of an open file, and no server is asked
 _STATX: Final = struct.Struct("=28xH10xQ64xqI12xII112x")  # mode, size, time, device
@@ -42,7 +43,7 @@ class _Piece(ctypes.Structure):
     _fields_ = (("start", ctypes.c_void_p), ("size", ctypes.c_size_t))
 
 
-_FOLDER: Final = _How(_OPEN_PATH | os.O_DIRECTORY, 0, _CACHED)
+_FOLDER: Final = _How(_OPEN_PATH | os.O_DIRECTORY, 0, _WITHOUT_LINKS)
 _FILE: Final = _How(_OPEN_PATH, 0, _WITHIN)
 _CONTENT: Final = _How(os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, 0, _WITHIN)
 _SIZE: Final = ctypes.sizeof(_How)
@@ -68,7 +69,7 @@ class CachedFiles:
         if found[4:] not in self._are_local:
             about = (
                 ctypes.c_long * 32
-            )()  # `struct statfs`, which is shorter, begins with the type
+            )()  # longer than `struct statfs`, which begins with the type
             failed = ctypes.CDLL(None).fstatfs(fd, about)
             self._are_local[found[4:]] = not failed and about[0] in _LOCAL
 

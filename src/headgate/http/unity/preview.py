@@ -96,7 +96,8 @@ def add_commit(call: Call, body: bodies.CommitOrClaim) -> int:
         call.catalog.confirm_published(before.table_id, Version(body.latest_backfilled_version))
         return _OK
     before = call.catalog.describe(table_id, Version(body.commit_info.version))
-    propose(call.catalog, *_proposed(body, body.commit_info, before))
+    after, commit = propose(call.catalog, *_proposed(body, body.commit_info, before))
+    call.catalog.describe_next(before, after, commit)  # kept for the next commit
     return _OK
 
 

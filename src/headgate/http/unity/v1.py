@@ -159,12 +159,10 @@ def _commit_soon(call: Call, pending: PendingAnswer) -> Finish | None:
     if meaning is None:
         return None
 
-    def finish(decided: Decided) -> bodies.LoadedTable:
-        after, commit = meaning(decided)
-        described = call.catalog.describe_next(before, after, commit)
-        if described is None:
-            return bodies.LoadedTable(metadata=_metadata(after))
-        return _after_commit(described)
+    def finish(decided: Decided) -> bodies.LoadedTable | None:
+        described = call.catalog.describe_next(before, *meaning(decided))
+        # A repeated commit is described in the pool, where its answer may wait.
+        return None if described is None else _after_commit(described)
 
     return finish
 
