@@ -59,6 +59,9 @@ _MAX_IDLE_READERS: Final = 16  # connections that stay open while unused
 _READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _WRITE: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _LOCK: Final = f"{_WRITE}; SELECT sequence, changes FROM clock FOR UPDATE"
+# Releases the lock after a unit that wrote nothing: a COMMIT by itself would sync, and after a
+# ROLLBACK psycopg prepares all statements again.
+_RELEASE: Final = "SET LOCAL synchronous_commit = off; COMMIT"
 # Unless the address says otherwise: dead peers are detected, and no wait is unlimited.
 _CONNECT_OPTIONS: Final = {
     "application_name": "headgate",
@@ -180,7 +183,7 @@ class PostgresStore:
             if unit.has_written:
                 self._commit(connection)
             else:
-                self._roll_back(connection)  # a COMMIT would sync, only to release the lock
+                self._roll_back(connection, _RELEASE)
 
     def write_batch(self, expected: Epoch, batch: Batch) -> Epoch | None:
         if not any(batch[:-1]):
@@ -369,10 +372,10 @@ class PostgresStore:
         if result.statusmessage != "COMMIT":  # ROLLBACK: a statement before it had failed
             raise UnavailableError("PostgreSQL rolled back the whole unit of work.")
 
-    def _roll_back(self, connection: Connection) -> None:
+    def _roll_back(self, connection: Connection, how: str = "ROLLBACK") -> None:
         try:
             if not connection.closed:
-                connection.execute("ROLLBACK", prepare=False)
+                connection.execute(how.encode(), prepare=False)
         except psycopg.Error:
             connection.close()
         if _status(connection) is not TransactionStatus.IDLE:
