@@ -68,8 +68,9 @@ class Heads:
         if epoch != self.epoch or len(self._tables) > _TABLES:
             self.forget()
             self.epoch, self.clock = epoch, unit.clock()
-        for row in unit.tables_by_id(self.missing(table_ids)):
-            self._tables[row.id] = KnownTable(row, head_of(row))
+        if missing := self.missing(table_ids):
+            for row in unit.tables_by_id(missing):
+                self._tables[row.id] = KnownTable(row, head_of(row))
 
     def table(self, table_id: TableId) -> KnownTable | None:
         return self._tables.get(table_id)
