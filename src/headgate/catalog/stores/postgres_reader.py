@@ -25,6 +25,7 @@ class PostgresReadUnit(SQLReadUnit):
 
     epoch_query = "SELECT sequence, changes FROM clock"
     texts = "unnest($1::text[]) AS texts (value)"
+    among = "= ANY ($1::text[])"
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction

@@ -30,6 +30,7 @@ class SQLiteReadUnit(SQLReadUnit):
     unpublished_source = "behind CROSS JOIN tables ON key = behind.table_key"
     epoch_query = "SELECT coalesce((SELECT max(sequence) FROM sequences), 0), changes FROM epoch"
     texts = "json_each($1)"
+    among = "IN (SELECT value FROM json_each($1))"
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
