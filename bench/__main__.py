@@ -33,6 +33,7 @@ from bench.scenarios import (
     publish,
     refresh,
     restart,
+    small_batches,
     spark_tables,
     unity_clients,
     unity_commits,
@@ -55,6 +56,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     unity_commits.SCENARIO,
     spark_tables.SCENARIO,
     growth.SCENARIO,
+    small_batches.SCENARIO,
 )
 RESULTS = ROOT / "bench" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"

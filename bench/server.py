@@ -22,7 +22,7 @@ from typing import IO, Any
 from starlette.types import ASGIApp
 
 from bench.harness import PATHS, ROOT, SideError
-from bench.watch import descendants, process_cpu
+from bench.watch import children, descendants, process_cpu
 
 HOST = "127.0.0.1"
 _START_S = 60.0
@@ -109,9 +109,9 @@ class Server:
 
     @property
     def workers(self) -> list[int]:
-        """The processes that its first one started."""
+        """The processes that its first one started, which may have started others."""
         assert self._process is not None
-        return descendants(self._process.pid)
+        return children(self._process.pid)
 
     def _last_words(self) -> str:
         assert self._said is not None

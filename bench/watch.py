@@ -149,14 +149,24 @@ def _peak_of(pid: int | str) -> int:
 
 def descendants(pid: int) -> list[int]:
     """List the processes below one, nearest first."""
-    children: dict[int, list[int]] = {}
+    below = _children()
+    found = list(below.get(pid, []))
+    for child in found:  # it grows while it is walked
+        found += below.get(child, [])
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """List the processes that one started itself."""
+    return _children().get(pid, [])
+
+
+def _children() -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             fields = path.read_text().rpartition(")")[2].split()
-            children.setdefault(int(fields[1]), []).append(int(path.parent.name))
-    found = list(children.get(pid, []))
-    for child in found:  # it grows while it is walked
-        found += children.get(child, [])
+            found.setdefault(int(fields[1]), []).append(int(path.parent.name))
     return found
 
 

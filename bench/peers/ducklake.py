@@ -1,4 +1,4 @@
-"""DuckLake, DuckDB's own lake format, as it comes: metadata in a DuckDB file, synced by DuckDB."""
+"""DuckLake, DuckDB's own lake format: its metadata in a file that DuckDB syncs, or PostgreSQL."""
 
 from __future__ import annotations
 
@@ -26,6 +26,29 @@ def connect(place: str) -> duckdb.DuckDBPyConnection:
     return connection
 
 
+def connect_postgres(place: str, address: str, *, inlines: bool) -> duckdb.DuckDBPyConnection:
+    """Make a lake whose metadata is in PostgreSQL, and with `inlines` small inserts, too."""
+    import_extension("ducklake")
+    import_extension("postgres_scanner")
+    connection = duckdb.connect()
+    connection.load_extension("ducklake")
+    connection.load_extension("postgres_scanner")
+    more = "" if inlines else ", DATA_INLINING_ROW_LIMIT 0"
+    connection.execute(
+        f"ATTACH 'ducklake:postgres:{address}' AS lake (DATA_PATH '{place}/data'{more})"
+    )
+    connection.execute(f"CREATE TABLE {TABLE} (id BIGINT, name VARCHAR, amount DOUBLE)")
+    return connection
+
+
+def insert(connection: duckdb.DuckDBPyConnection, first: int, count: int) -> None:
+    """Insert rows of consecutive numbers."""
+    connection.execute(
+        f"INSERT INTO {TABLE} SELECT range, 'name ' || range, range / 4 FROM range(?, ?)",
+        [first, first + count],
+    )
+
+
 def prepare(connection: duckdb.DuckDBPyConnection, place: str, number: int) -> str:
     """Write a file of one row, to be registered."""
     path = f"{place}/data/prepared-{number}.parquet"
@@ -39,6 +62,6 @@ def append(connection: duckdb.DuckDBPyConnection, path: str) -> None:
 
 
 def rows(connection: duckdb.DuckDBPyConnection) -> int:
-    """Count the rows; each append brought one."""
+    """Count the rows."""
     [[count]] = connection.execute(f"SELECT count(*) FROM {TABLE}").fetchall()
     return int(count)

@@ -44,11 +44,20 @@ _Check = Callable[[Any], Any]
 
 def checked(target: Checked) -> Checked:
     """Check the arguments of a function, or of the constructor and public methods of a class."""
+    return _wrapped(target, _checked_function)
+
+
+def checked_texts(target: Checked) -> Checked:
+    """Check only that texts are valid Unicode, for classes whose callers checked the rest."""
+    return _wrapped(target, _refusing_invalid_texts)
+
+
+def _wrapped(target: Checked, wrap: Callable[..., Callable[..., Any]]) -> Checked:
     if not isinstance(target, type):
-        return typing.cast("Checked", _checked_function(typing.cast("types.FunctionType", target)))
+        return typing.cast("Checked", wrap(target))
     for name, member in list(vars(target).items()):
         if isinstance(member, types.FunctionType) and (name == "__init__" or name[0] != "_"):
-            setattr(target, name, _checked_function(member, target))
+            setattr(target, name, wrap(member, target))
     return target
 
 
@@ -107,9 +116,8 @@ def _checked_function(
 ) -> Callable[..., Any]:
     signature = inspect.signature(function)
     names = list(signature.parameters)
-    label = function.__name__ if owner is None else f"{owner.__name__}.{function.__name__}"
-    if function.__name__ == "__init__" and owner is not None:
-        label = owner.__name__
+    label = _label(function, owner)
+    encodable = _refusing_invalid_texts(function, owner)
 
     @functools.cache  # lazily: annotations may refer to names defined later in the module
     def checks() -> dict[str, _Check]:
@@ -134,9 +142,36 @@ def _checked_function(
             name: check(name, value) if name in signature.parameters else value
             for name, value in kwargs.items()
         }
-        return function(*positional, *args[len(positional) :], **named)
+        return encodable(*positional, *args[len(positional) :], **named)
 
     return call
+
+
+def _refusing_invalid_texts(
+    function: types.FunctionType, owner: type | None = None
+) -> Callable[..., Any]:
+    """Refuse a text that cannot be encoded, wherever it is in the arguments."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except UnicodeEncodeError as error:
+            if error.reason != "surrogates not allowed":
+                raise
+            raise InvalidArgumentError(
+                f"{_label(function, owner)}(): {shown(error.object)} is not valid Unicode.",
+                remedy="Remove lone surrogates.",
+            ) from None
+
+    return call
+
+
+def _label(function: types.FunctionType, owner: type | None) -> str:
+    if owner is None:
+        return function.__name__
+    is_constructor = function.__name__ == "__init__"
+    return owner.__name__ if is_constructor else f"{owner.__name__}.{function.__name__}"
 
 
 def _hints(function: types.FunctionType, names: Iterable[str]) -> dict[str, Any]:
@@ -206,8 +241,8 @@ def _items(item: _Check, *, one_is_many: bool) -> _Check:
             raise _Mismatch(_listed(item))
         try:
             return tuple(map(item, value))
-        except _Mismatch:
-            raise _Mismatch(_listed(item)) from None
+        except _Mismatch as mismatch:
+            raise _Mismatch(_list_of(mismatch)) from None
 
     return check
 
@@ -216,8 +251,12 @@ def _listed(item: _Check) -> str:
     try:
         item(_NOTHING)
     except _Mismatch as mismatch:
-        return f"a list whose every item is {mismatch}"
+        return _list_of(mismatch)
     return "a list"
+
+
+def _list_of(mismatch: _Mismatch) -> str:
+    return f"a list whose every item is {mismatch}"
 
 
 def _instance(kind: type) -> _Check:

@@ -86,6 +86,17 @@ def fold(part: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", part).casefold())
 
 
+def is_unicode(text: str) -> bool:
+    """Return whether a text can be stored and sent: it has no half of a surrogate pair."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     """Return a question with the most similar known name; empty if there is none."""
     by_fold = {fold(name): name for name in known}

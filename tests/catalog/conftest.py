@@ -164,9 +164,12 @@ class House:
         *actions: Action,
         txn_id: TxnId | None = None,
         scans: tuple[Scan, ...] = (),
+        timestamp_ms: int | None = None,
     ) -> Answer:
         return self.catalog.propose(
-            self.proposal(table_id, version, *actions, txn_id=txn_id, scans=scans)
+            self.proposal(
+                table_id, version, *actions, txn_id=txn_id, scans=scans, timestamp_ms=timestamp_ms
+            )
         )
 
     def stamp_of(self, table_id: TableId) -> int:

@@ -13,6 +13,7 @@ import pytest
 from headgate import failpoints
 from headgate.api.messages import Answer, Ratified, Rejected, VersionTaken
 from headgate.catalog.decider import ABANDONED, Decided, file_key
+from headgate.catalog.ratifier import _UnitWork
 from headgate.catalog.stores.port import Batch, Epoch, InDoubtError, RejectionRow, WriteUnit
 from headgate.errors import (
     InvalidArgumentError,
@@ -22,6 +23,7 @@ from headgate.errors import (
 )
 from headgate.protocol.actions import TableId, TxnId
 from headgate.protocol.commit.content import Staged, Way
+from headgate.protocol.table_states import TableStatus
 from tests.catalog.conftest import House, KindOfHouse
 from tests.kit import req, shows
 from tests.kit.builders import add, metadata, new_txn_id, remove
@@ -66,11 +68,14 @@ def held(lake: House) -> Iterator[None]:
     """Hold the ratifier up, so that what is proposed meanwhile is decided together."""
     reached, opened = threading.Event(), threading.Event()
 
-    def hold(_: WriteUnit) -> None:
-        reached.set()
-        assert opened.wait(PATIENCE)
+    class Holding(Future[None]):
+        def set_result(self, result: None, /) -> None:
+            reached.set()
+            assert opened.wait(PATIENCE)
+            super().set_result(result)
 
-    holding = lake.database._ratifier.submit("hold", hold)
+    holding = Holding()
+    lake.database._ratifier._put(_UnitWork("hold", lambda unit: None, holding))
     assert reached.wait(PATIENCE)
     try:
         yield
@@ -419,6 +424,81 @@ def test_two_processes_that_commit_in_turn_lose_nothing(lake: House, other: Hous
         house = (lake, other)[version % 2]
         assert isinstance(house.propose(table_id, version, add(f"f{version}")), Ratified)
     assert versions(other, table_id) == list(range(21))
+
+
+def fall_behind(lake: House, other: House, table_id: TableId) -> None:
+    """Decide under the lock from now on, since another process commits as well."""
+    assert isinstance(lake.propose(table_id, 1, add()), Ratified)
+    assert isinstance(other.propose(table_id, 2, add()), Ratified)
+    assert isinstance(lake.propose(table_id, 3, add()), Ratified)
+
+
+@pytest.mark.parametrize("lake", INLINE, indirect=True, ids=str)
+def test_what_arrives_while_another_process_has_the_lock_is_decided_with_one_batch(
+    lake: House, other: House
+) -> None:
+    table_id = lake.create().table_id
+    fall_behind(lake, other, table_id)
+    watched = watch(lake)
+    answers = [Future[Any]() for _ in range(5)]
+    with other.database._store.write():
+        for answer in answers:
+            proposal = lake.proposal(table_id, 4, add(str(id(answer))))
+            assert lake.database.propose_soon(proposal, answer, lambda: None)
+            eventually(lambda: "write" in watched.calls)  # it waits for the lock
+    ratified = [answer.result(PATIENCE).answer.commits[table_id].version for answer in answers]
+    assert ratified == [4, 5, 6, 7, 8]
+    assert watched.calls == ["write"]
+
+
+@pytest.mark.parametrize("lake", INLINE, indirect=True, ids=str)
+def test_while_another_process_commits_changes_and_proposals_share_a_unit(
+    lake: House, other: House
+) -> None:
+    table_id, dropped = lake.create("kept").table_id, lake.create("dropped").table_id
+    lake.propose(dropped, 1, add())
+    fall_behind(lake, other, table_id)
+
+    def drop(unit: WriteUnit) -> None:
+        row = unit.table(dropped)
+        assert row is not None
+        unit.update_table(row._replace(state=TableStatus.DROPPED))
+
+    def fail(unit: WriteUnit) -> None:
+        unit.set_setting("failed", "kept")
+        raise ZeroDivisionError
+
+    watched = watch(lake)
+    ratifier = lake.database._ratifier
+    answers = [Future[Any]() for _ in range(3)]
+    with held(lake):
+        watched.calls.clear()
+        failing = ratifier.submit("fail", fail)
+        for each, answer in zip((table_id, dropped, table_id), answers, strict=True):
+            proposal = lake.proposal(each, 4 if each == table_id else 2, add(f"f{id(answer)}"))
+            assert lake.database.propose_soon(proposal, answer, lambda: None)
+        dropping = ratifier.submit("drop", drop)
+    assert isinstance(failing.exception(PATIENCE), ZeroDivisionError)
+    assert dropping.result(PATIENCE) is None
+    assert answers[0].result(PATIENCE).answer.commits[table_id].version == 4
+    refused = answers[1].result(PATIENCE).answer
+    assert isinstance(refused, Rejected)
+    assert "dropped" in refused.conflicts[0].says
+    assert answers[2].result(PATIENCE).answer.commits[table_id].version == 5
+    assert watched.calls == ["write"]
+    with lake.database._store.read() as unit:
+        assert unit.setting("failed") is None
+    assert isinstance(lake.propose(table_id, 6, add()), Ratified)
+
+
+@pytest.mark.parametrize("lake", INLINE, indirect=True, ids=str)
+def test_a_process_that_is_alone_again_decides_on_heads_again(lake: House, other: House) -> None:
+    table_id = lake.create().table_id
+    fall_behind(lake, other, table_id)
+    watched = watch(lake)
+    for version in range(4, 24):
+        assert isinstance(lake.propose(table_id, version, add(f"f{version}")), Ratified)
+    assert watched.calls == ["write"] * 16 + ["write_batch"] * 4
 
 
 # Faults

@@ -465,6 +465,19 @@ def test_a_batch_that_the_rows_contradict_writes_nothing(
         assert reading.transaction_commits(TxnId("txn-0")) == []
 
 
+def kept_plan(store: PostgresStore, like: str) -> tuple[str, int, int]:
+    """Return the plan that the writing connection keeps, and how often it and others were used."""
+    assert store._writer is not None
+    [[name, count, generic, custom]] = store._writer.execute(
+        "SELECT name, cardinality(parameter_types), generic_plans, custom_plans "
+        "FROM pg_prepared_statements WHERE statement LIKE $1",
+        (like,),
+    ).fetchall()
+    values = ", ".join(["NULL"] * count)
+    plan = store._writer.execute(f'EXPLAIN EXECUTE "{name}" ({values})'.encode())
+    return "\n".join(str(line[0]) for line in plan), generic, custom
+
+
 def test_the_plan_of_a_batch_made_on_an_empty_database_does_not_scan_a_full_one(
     store: PostgresStore,
 ) -> None:
@@ -475,19 +488,30 @@ def test_the_plan_of_a_batch_made_on_an_empty_database_does_not_scan_a_full_one(
             rejections=[rejection(f"no {number}")], published=published
         )
         assert store.write_batch(epoch(store), batch) is not None
-    assert store._writer is not None
-    [[name, count, generic, custom]] = store._writer.execute(
-        "SELECT name, cardinality(parameter_types), generic_plans, custom_plans "
-        "FROM pg_prepared_statements WHERE statement LIKE 'WITH moved%'"
-    ).fetchall()
+    text, generic, custom = kept_plan(store, "WITH moved%")
     assert (generic, custom) == (3, 0)
-    values = ", ".join(["NULL"] * count)
-    plan = store._writer.execute(f'EXPLAIN EXECUTE "{name}" ({values})'.encode())
-    text = "\n".join(str(line[0]) for line in plan)
     for index in ("commits_txn_id_table_key_key", "commits_table_key_version_key", "tables_pkey"):
         assert index in text
     assert "Seq Scan on clock" in text or "clock_pkey" in text
     assert not re.search("Seq Scan on (commits|tables|rejections)", text)
+
+
+def test_plans_for_what_a_batch_depends_on_made_on_an_empty_database_do_not_scan_a_full_one(
+    store: PostgresStore,
+) -> None:
+    with store.write() as unit:
+        for _ in range(10):  # it is prepared when it was executed a few times
+            assert unit.decided([TxnId("a"), TxnId("b")]) == set()
+            assert unit.tables_by_id([table_id(1)]) == []
+    for like, indexes in {
+        "%FROM tables WHERE id%": ["tables_id_key"],
+        "SELECT txn_id FROM commits%": ["commits_txn_id_table_key_key", "rejections_pkey"],
+    }.items():
+        text, _, custom = kept_plan(store, like)
+        assert custom == 0
+        assert "SubPlan" not in text
+        for index in indexes:
+            assert re.search(rf"Index.* {index}.*\n +Index Cond: ", text)
 
 
 def test_events_and_counts_do_not_scan_all_commits(

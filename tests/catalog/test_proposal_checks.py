@@ -6,28 +6,33 @@ other one is switched off, or the case is one that only the guard in question ca
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from headgate.api.messages import Answer, Part, Proposal, Ratified, Rejected, VersionTaken
+from headgate.catalog.decider import Decided
 from headgate.catalog.proposer import StagedProposal
 from headgate.errors import LogAheadError, TxnIdReusedError
 from headgate.protocol.actions import Action, AddFile, TableId, TxnId, Version
 from headgate.protocol.commit import examination, row_ids
 from headgate.protocol.commit.conflicts import Isolation, Scan
 from headgate.protocol.commit.content import Put, Staged, Way
+from headgate.protocol.commit.decide import Need
 from headgate.protocol.commit.examination import Examined
 from headgate.protocol.commit.strict_json import read
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import STAGED, PublishedCommit, StagedCommit
+from headgate.settings import Settings
 from headgate.storage.local import LocalStore
 from headgate.storage.object_store import ObjectMeta
 from tests.catalog.conftest import House
 from tests.kit import req, shows
-from tests.kit.builders import START_MS, add, file_content, inline, new_txn_id, remove
+from tests.kit.builders import START_MS, ManualClock, add, file_content, inline, new_txn_id, remove
 
 STAGED_ONLY = pytest.mark.parametrize("lake", [Way.STAGED], indirect=True)
 BOTH_WAYS = pytest.mark.parametrize("lake", [Way.INLINE, Way.STAGED], indirect=True)
@@ -294,11 +299,41 @@ def test_a_commit_whose_file_is_to_be_looked_for_is_not_taken_at_once(inline_lak
     assert lake.database.propose_soon(nothing_to_see, Future(), lambda: None)
 
 
-@STAGED_ONLY
-def test_a_staged_commit_is_not_taken_at_once(lake: House) -> None:
+@pytest.mark.parametrize("limit", [100, 1 << 20])
+def test_a_staged_commit_is_taken_at_once_if_its_file_is_in_memory_and_will_be_kept(
+    tmp_path: Path, limit: int
+) -> None:
+    settings = Settings(verify_staged=0, inline_limit_bytes=limit)
+    lake = House(tmp_path / "lake", Way.STAGED, ManualClock(), settings=settings)
     table_id = lake.create().table_id
     won(lake.propose(table_id, 1, add()))
-    assert not lake.database.propose_soon(lake.proposal(table_id, 2, add()), Future(), lambda: None)
+    answer = Future[Decided | Need]()
+    is_taken = lake.database.propose_soon(lake.proposal(table_id, 2, add()), answer, lambda: None)
+    assert is_taken is (limit > 100)  # a file that is not kept must be synced first
+    if is_taken:
+        assert isinstance(decided := answer.result(), Decided)
+        assert won(decided.answer).commits[table_id].version == 2
+    lake.close()
+
+
+@STAGED_ONLY
+def test_a_staged_commit_that_only_a_disk_can_answer_is_not_taken_at_once(lake: House) -> None:
+    table_id = lake.create().table_id
+    won(lake.propose(table_id, 1, add()))
+    proposal = lake.proposal(table_id, 2, add())
+    staged = proposal.parts[0].content
+    assert isinstance(staged, Staged)
+    other = replaced(proposal.parts[0], content=replaced(staged, size=staged.size + 1))
+    for wrong in (other, replaced(other, version=Version(3))):
+        late = replaced(proposal, parts=(wrong,))
+        assert not lake.database.propose_soon(late, Future(), lambda: None)
+    file = lake.log(table_id).store.local_path(f"{STAGED}/{staged.file_name}")
+    assert file is not None
+    with Path(file).open("rb") as opened:
+        os.fsync(opened.fileno())
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    assert not lake.database.propose_soon(proposal, Future(), lambda: None)
+    won(lake.catalog.propose(proposal))
 
 
 # Two guards for one thing

@@ -8,27 +8,29 @@ import json
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
-from headgate.api.messages import Answer, Proposal, Ratified, Rejected, VersionTaken
+from headgate.api.messages import Answer, Part, Proposal, Ratified, Rejected, VersionTaken
+from headgate.catalog.filesystem import FilesystemCatalog
 from headgate.catalog.service import Catalog
 from headgate.errors import (
     InvalidCommitError,
     NotFoundError,
+    OutcomeUnknownError,
     TransactionExpiredError,
     TxnIdReusedError,
     UnsupportedByCatalogError,
 )
 from headgate.protocol.actions import DomainMetadata, TxnId, Version
-from headgate.protocol.commit.content import Staged, Way
+from headgate.protocol.commit.content import Put, Staged, Way
 from headgate.protocol.encoding import replaced
-from headgate.protocol.paths import STAGED
+from headgate.protocol.paths import STAGED, PublishedCommit
 from headgate.settings import Settings
 from tests.catalog.conftest import House
 from tests.kit import req, shows
-from tests.kit.builders import START_MS, add, new_txn_id, remove
+from tests.kit.builders import START_MS, add, file_content, new_txn_id, remove
 
 
 def rules(answer: object) -> set[str]:
@@ -345,22 +347,95 @@ def test_a_filesystem_catalog_decides_anew_what_it_rejected(house: House) -> Non
     assert isinstance(house.catalog.propose(ahead), Ratified)
 
 
+MARGIN_MS = 300_000  # how far clocks may differ
+
+
 @req("CM-42")
 @pytest.mark.parametrize("house", [Way.PUT_IF_ABSENT], indirect=True)
-def test_a_filesystem_catalog_finds_no_commit_below_the_versions_its_process_was_asked_for(
+@pytest.mark.parametrize(
+    ("new_id", "set_back_ms"),
+    [
+        pytest.param(new_txn_id, 0, id="time"),
+        pytest.param(new_txn_id, MARGIN_MS - 10, id="clock behind that of the id"),
+        pytest.param(lambda: TxnId(str(new_txn_id()).upper()), 0, id="time in upper case"),
+        pytest.param(lambda: TxnId(str(uuid.uuid4())), 0, id="no time"),
+        pytest.param(lambda: TxnId("load 17"), 0, id="no UUID"),
+        pytest.param(lambda: new_txn_id(now_ms=START_MS + 3_600_000), 0, id="time in the future"),
+    ],
+)
+def test_a_filesystem_catalog_finds_a_transaction_below_the_version_it_is_proposed_at(
+    house: House, new_id: Callable[[], TxnId], set_back_ms: int
+) -> None:
+    """Also after a restart, when it does not know at which versions it was proposed before."""
+    stamps = itertools.count(START_MS - set_back_ms)
+    house.clock.ms = next(stamps)
+    table_id, file, txn_id = house.create().table_id, add(), new_id()
+    first = house.propose(table_id, 1, file, txn_id=txn_id, timestamp_ms=next(stamps))
+    for version in range(2, 30):
+        answer = house.propose(table_id, version, add(), timestamp_ms=next(stamps))
+        assert isinstance(answer, Ratified)
+    house.clock.ms = START_MS + 60_000
+    for version in (30, 31, 3):
+        house.restart()
+        assert house.propose(table_id, version, file, txn_id=txn_id) == first
+        with pytest.raises(TxnIdReusedError):
+            house.propose(table_id, version, add(), txn_id=txn_id)
+    assert house.catalog.resolve(table_id).latest == 29
+
+
+@req("CM-42")
+@pytest.mark.parametrize("house", [Way.PUT_IF_ABSENT], indirect=True)
+def test_a_filesystem_catalog_knows_where_its_process_proposed_whatever_its_clock_shows(
+    house: House,
+) -> None:
+    began_ms = START_MS + 24 * 3_600_000
+    table_id, file, txn_id = house.create().table_id, add(), new_txn_id(now_ms=began_ms)
+    first = house.propose(table_id, 1, file, txn_id=txn_id)  # the clock was set back by a day
+    for version in range(2, 10):
+        assert isinstance(house.propose(table_id, version, add()), Ratified)
+    house.clock.ms = began_ms
+    assert house.propose(table_id, 10, file, txn_id=txn_id) == first
+
+
+@pytest.mark.parametrize("house", [Way.PUT_IF_ABSENT], indirect=True)
+def test_a_filesystem_catalog_reads_no_commits_older_than_a_transaction(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table_id = house.create().table_id
+    for version in range(1, 30):
+        house.propose(table_id, version, add(), timestamp_ms=START_MS + version)
+    house.clock.ms = START_MS + 3_600_000
+    house.restart()
+    read: list[int] = []
+    commit = FilesystemCatalog._commit
+
+    def counted(catalog: FilesystemCatalog, place: Any, version: Version, **how: bool) -> Any:
+        read.append(version)
+        return commit(catalog, place, version, **how)
+
+    monkeypatch.setattr(FilesystemCatalog, "_commit", counted)
+    for version in (30, 31, 32):
+        txn_id = new_txn_id(now_ms=house.clock.ms)
+        content = file_content(add(), txn_id=txn_id, timestamp_ms=house.clock.ms + version)
+        part = Part(table_id=table_id, version=Version(version), content=Put(content=content))
+        read.clear()
+        answer = house.catalog.propose(Proposal(txn_id=txn_id, parts=(part,)))
+        assert isinstance(answer, Ratified)
+        assert set(read) == {version - 1, version}  # the base, and what was put, for the answer
+
+
+@req("CM-42")
+@pytest.mark.parametrize("house", [Way.PUT_IF_ABSENT], indirect=True)
+def test_a_transaction_whose_commit_was_cleaned_up_has_an_unknown_outcome_in_its_process(
     house: House,
 ) -> None:
     table_id, file, txn_id = house.create().table_id, add(), new_txn_id()
-    first = house.propose(table_id, 1, file, txn_id=txn_id)
+    house.propose(table_id, 1, file, txn_id=txn_id)
     house.propose(table_id, 2, add())
-    assert house.propose(table_id, 3, file, txn_id=txn_id) == first
-    house.restart()
-    assert house.propose(table_id, 1, file, txn_id=txn_id) == first
-    assert house.propose(table_id, 3, file, txn_id=txn_id) == first
-    house.restart()
-    again = house.propose(table_id, 3, file, txn_id=txn_id)  # and not at version 1
-    assert isinstance(again, Ratified)
-    assert again.commits[table_id].version == 3
+    house.propose(table_id, 3, add())
+    house.log(table_id).store.delete(PublishedCommit(Version(1)).path)
+    with pytest.raises(OutcomeUnknownError, match="no longer in the log"):
+        house.propose(table_id, 4, file, txn_id=txn_id)
 
 
 @req("CM-47")

@@ -29,6 +29,7 @@ from headgate.settings import Settings
 from tests.catalog.conftest import catalog_on
 from tests.kit import req, shows
 from tests.kit.builders import add, file_content, inline, metadata, new_table_id, protocol, remove
+from tests.kit.conditions import eventually
 from tests.kit.postgres import Postgres
 from tests.kit.proxy import ByteProxy, Cut
 
@@ -214,14 +215,14 @@ def test_servers_that_propose_at_once_take_every_version_once_and_each_gets_its_
     acknowledged = [heard(server) for server in servers]
     assert [server.returncode for server in servers] == [0, 0]
     fewest, most = sorted(map(len, acknowledged))
-    assert fewest >= most / 3, (fewest, most)
+    assert fewest >= most / 2, (fewest, most)
     everything = [commit for one in acknowledged for commit in one]
     for number, table_id in enumerate(ids):
         mine = sorted((version, txn_id) for of, version, txn_id in everything if of == number)
         assert [version for version, _ in mine] == list(range(1, len(mine) + 1))
         assert commits_of(catalog, table_id)[1:] == mine
-    clock = catalog.sequence_at(SystemClock().now_ms())
-    assert clock == len(everything) + tables  # one number each, and none left out
+    with catalog._store.read() as unit:  # one number each, and none left out
+        assert unit.clock().sequence == len(everything) + tables
 
 
 @pytest.mark.slow
@@ -245,6 +246,51 @@ def test_a_server_killed_in_the_midst_holds_up_nobody_and_loses_nothing(site: Si
     assert max(Counter(txn_id for _, txn_id in kept).values()) == 1
     # Of each thread, one unanswered proposal of the killed process may be there.
     assert len(kept) <= len(acknowledged) + 4
+
+
+@req("CA-03")
+@shows("FS1", "FC9")
+def test_a_server_killed_while_it_waits_for_the_lock_holds_up_nobody_and_loses_nothing(
+    site: Site,
+) -> None:
+    catalog = site.open()
+    ids = [create(catalog, f"t{number}") for number in range(4)]
+    doomed, other = site.start(4, *ids), site.start(4, *ids)
+    for server in (doomed, other):
+        say(server)
+    waiting = (
+        "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%clock%'"
+    )
+
+    def count_waiting() -> int:
+        with site.server.connect() as admin:
+            return len(admin.execute(waiting).fetchall())
+
+    for _ in range(3):  # both have committed between
+        time.sleep(0.2)
+        with catalog._store.write():
+            eventually(lambda: count_waiting() == 2)
+    with catalog._store.write():
+        eventually(lambda: count_waiting() == 2)
+        doomed.kill()
+        doomed.wait()
+    time.sleep(0.5)
+    say(other)
+    heard_of_doomed, heard_of_other = heard(doomed), heard(other)
+    assert other.returncode == 0
+    assert heard_of_doomed
+    kept = {
+        (number, version, txn_id)
+        for number, table_id in enumerate(ids)
+        for version, txn_id in commits_of(catalog, table_id)[1:]
+    }
+    acknowledged = {*heard_of_doomed, *heard_of_other}
+    assert acknowledged <= kept
+    assert len({txn_id for *_, txn_id in kept}) == len(kept)
+    # Of each thread, one unanswered proposal of the killed process may be there.
+    assert len(kept) <= len(acknowledged) + 4
+    # The other one went on.
+    assert len(heard_of_other) > len(heard_of_doomed)
 
 
 @req("CA-03")

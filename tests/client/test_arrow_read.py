@@ -499,6 +499,38 @@ def test_a_harmed_file_is_an_error_and_never_fewer_rows(
         list(to_batches(load_path(str(tmp_path))))
 
 
+def described(folder: Path, names: list[str]) -> None:
+    """Write a table with other partition columns in its metadata than in its schema."""
+    plain = table("id long, p int", "p")
+    [add] = written(plain, rows_of(plain, [{"id": 1, "p": 1}]), folder)
+    lines = [json.loads(line) for line in plain.commit([add]).splitlines()]
+    for line in lines:
+        if "metaData" in line:
+            line["metaData"]["partitionColumns"] = names
+    content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    LocalStore(folder).put(f"_delta_log/{0:020d}.json", content)
+
+
+def test_a_table_partitioned_by_a_column_that_is_not_in_its_schema_is_refused(
+    tmp_path: Path,
+) -> None:
+    """The values of the column are in no file: they would all be read as null."""
+    described(tmp_path, ["q"])
+    message = (
+        rf"{tmp_path} version 0: the schema in _delta_log/{0:020d}\.json has no column 'q', by"
+        " which the table is partitioned"
+    )
+    with pytest.raises(MalformedError, match=message):
+        read(tmp_path)
+
+
+def test_a_partition_column_in_another_case_than_in_the_schema_is_the_column(
+    tmp_path: Path,
+) -> None:
+    described(tmp_path, ["P"])
+    assert read(tmp_path).to_pylist() == [{"id": 1, "p": 1}]
+
+
 def test_a_partition_value_that_is_none_of_its_type_is_refused(tmp_path: Path) -> None:
     plain = table("id long, p int", "p")
     [add] = written(plain, rows_of(plain, [{"id": 1, "p": 1}]), tmp_path)

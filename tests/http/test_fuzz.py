@@ -10,6 +10,7 @@ import base64
 import json
 import os
 import re
+import uuid
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -43,6 +44,7 @@ from headgate.storage import locations
 from tests.http.conftest import Served, serving
 from tests.kit import req, shows
 from tests.kit.builders import add, metadata, new_table_id, protocol
+from tests.kit.invalid_texts import places, spoiled
 
 IDS = RandomIds()
 DIALECTS = "/api/2.1/unity-catalog/"
@@ -330,6 +332,71 @@ def valid_body(operation: Operation, world: World) -> Any:
         "put_listener": {"url": "https://example.com/"},
     }
     return bodies.get(operation.name)
+
+
+def full_bodies(world: World) -> dict[str, list[Any]]:
+    """Return bodies with every text that a route reads."""
+    table_id, new_id = world.tables[0], new_table_id()
+    first = content(protocol(), metadata(new_id))
+    scan = {"tableId": table_id, "version": 0, "files": ["a.parquet"]}
+    inline = raw_content(b"", operationParameters={"mode": "Append"}, engineInfo="x")
+    staged = {"way": "staged", "fileName": f"{1:020d}.{uuid.uuid4()}.json", "size": 9}
+    parts = [{"tableId": table_id, "version": 1, "content": part} for part in (inline, staged)]
+    return {
+        "propose": [
+            {
+                "txnId": key(),
+                "version": 1,
+                "content": part["content"],
+                "scans": [scan],
+                "isolation": "Serializable",
+            }
+            for part in parts
+        ],
+        "propose_many": [{"txnId": key(), "parts": parts, "scans": [scan]}],
+        "add_file": [{"kind": "checksum", "first": 0, "last": 0, "paths": ["x"]}],
+        "change_table": [{"name": "renamed", "state": "active"}],
+        "create_namespace": [{"name": "n", "storageRoot": "file:///elsewhere/n"}],
+        "stage_table": [{"location": "file:///elsewhere/s", "namespace": "default"}],
+        "register_table": [
+            {"name": "new", "tableId": new_id, "txnId": key(), "first": first},
+            {
+                "name": "new",
+                "external": {
+                    "location": "file:///elsewhere/e",
+                    "format": "delta",
+                    "schemaString": '{"type":"struct","fields":[]}',
+                },
+            },
+        ],
+        "rename_namespace": [{"name": "n"}],
+        "rename_catalog": [{"name": "c"}],
+        "put_listener": [{"url": "https://example.com/"}],
+    }
+
+
+WITHOUT_TEXTS = {"publish", "confirm_published", "fsck"}
+
+
+@shows("FI3")
+@pytest.mark.parametrize("name", with_body())
+def test_a_text_that_is_not_unicode_is_400_wherever_it_is(world: World, name: str) -> None:
+    operation = OPERATIONS[name]
+    bodies = full_bodies(world)
+    assert (name in bodies) != (name in WITHOUT_TEXTS), name
+    for body in bodies.get(name, []):
+        for place in places(body):
+            before = world.state()
+            raw = json.dumps(spoiled(body, place)).encode()
+            assert b"\\ud800" in raw
+            response = world.http.request(
+                operation.method,
+                filled(operation, world),
+                content=raw,
+                headers={"content-type": "application/json"},
+            )
+            assert response.status_code == 400, (place, response.text)
+            world.is_refused(response, before)
 
 
 NAMES_THAT_ARE_NONE = [

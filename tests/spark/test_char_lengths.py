@@ -59,6 +59,9 @@ def test_texts_are_cut_and_filled_up_with_spaces_and_nothing_else(water: Water) 
     for attempt, says in {
         "INSERT INTO t (id, v) VALUES (8, 'ok'), (9, 'abcd')": r'v, which is varchar.*"id":9',
         "INSERT INTO t (id, c) VALUES (9, 'abcd')": r"column c, which is char\(3\)",
+        # Only spaces at the end are cut.
+        "INSERT INTO t (id, v) VALUES (9, '  ab')": "too long for column v",
+        "INSERT INTO t (id, c) VALUES (9, '  ab ')": "too long for column c",
         "UPDATE t SET v = 'grüne' WHERE id = 2": r"too long for column v",
         "MERGE INTO t USING (SELECT 5L id) s ON t.id = s.id"
         " WHEN MATCHED THEN UPDATE SET c = 'long'": "too long for column c",

@@ -1,11 +1,13 @@
 """DELETE and UPDATE: by copies and by vectors, with NULL's own logic, and their metrics."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
+from pyspark.sql.types import BooleanType
 
 from headgate.client.table import Table
 from headgate.errors import (
@@ -352,6 +354,7 @@ def test_rows_of_long_files_are_marked_where_they_lie(
     fill(water, 200_000)
     ends = [0, 32_767, 32_768, 65_535, 65_536, 99_999]
     changed = [row for end in ends for row in (end, end + 100_000)]
+    changed.append(150_000)  # so that the vectors differ
     water.lake.update("t", {"v": "'new'"}, f"id IN ({', '.join(map(str, changed))})")
     merged = [row + by for row in (1, 32_766, 32_770) for by in (0, 100_000)]
     water.sql(
@@ -390,3 +393,27 @@ def test_rows_that_a_condition_chose_otherwise_the_second_time_are_not_committed
         dml.delete(mine, Fickle("id < 2", "id < 2", is_repeatable=True))
     assert listed(table) == kept
     assert water.session.table("t").version == 2
+
+
+def test_rows_that_a_function_of_the_user_chose_are_changed_whatever_it_chooses_later(
+    water: Water, tmp_path: Path
+) -> None:
+    """It is asked once: the other rows of a file are those at other places."""
+    asked = tmp_path / "asked"
+    asked.mkdir()
+
+    def chosen(id_: int) -> bool:
+        is_first = not (asked / str(id_)).exists()
+        (asked / str(id_)).touch()
+        return id_ in (0, 1) if is_first else id_ in (2, 3)
+
+    water.spark.udf.register("chosen", chosen, BooleanType())
+    table = vectored(water, "copy-on-write")
+    content = pa.table({"id": pa.array(range(6), pa.int64()), "v": ["a"] * 6})
+    commit(table, put_file(table, "x.parquet", content))
+    water.lake.update("t", {"v": "'new'"}, "chosen(id)")
+    assert water.rows() == [(id_, "new" if id_ < 2 else "a") for id_ in range(6)]
+    for file in asked.iterdir():
+        file.unlink()
+    water.sql("DELETE FROM t WHERE chosen(id)")
+    assert [row[0] for row in water.rows()] == [2, 3, 4, 5]

@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 import headgate
+from headgate.protocol.schema.column_mapping import physical_name
 from headgate.spark import scan
 from tests.kit.other_readers import plain_copy
 from tests.spark.conftest import Water, commit, put_file, rows
@@ -79,6 +80,30 @@ def test_a_text_that_stands_for_null_in_folders_is_a_text_where_the_log_has_it(
         ],
     )
     assert water.rows(where="id = 0") == [(0, texts[0])]
+
+
+def test_a_folder_is_not_asked_for_a_column_whose_name_files_have_for_another(
+    water: Water,
+) -> None:
+    """A partition column was renamed to what another column is called in the files."""
+    table = water.make(
+        schema="id long, v string, p string", by=["p"], delta__columnMapping__mode="name"
+    )
+    id_, v, p = (physical_name(field) for field in table.schema.fields)
+    table.rename_column("p", v)
+    commit(
+        table,
+        *[
+            put_file(
+                table,
+                f"{v}=x-{n}/f{n}.parquet",
+                pa.table({id_: pa.array([n], pa.int64()), v: [f"v-{n}"]}),
+                {p: f"x-{n}"},
+            )
+            for n in range(12)
+        ],
+    )
+    assert water.rows() == [(n, f"v-{n}", f"x-{n}") for n in range(12)]
 
 
 def test_files_of_one_last_name_are_told_apart_by_their_folders(water: Water) -> None:

@@ -264,6 +264,37 @@ def test_who_replaces_partitions_that_no_predicate_names_has_read_all(water: Wat
     assert [row[0] for row in water.rows()] == [1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    ("type_", "value", "another"),
+    [
+        ("int", "1", "NULL"),
+        ("int", "NULL", "1"),
+        ("string", "'a'", "NULL"),
+        ("string", "NULL", "'a'"),
+        ("date", "DATE'2026-01-01'", "DATE'2026-01-02'"),
+        ("boolean", "true", "false"),
+    ],
+)
+def test_who_replaces_a_partition_conflicts_with_rows_added_to_it_and_to_no_other(
+    water: Water, type_: str, value: str, another: str
+) -> None:
+    table = water.make("t", f"id long, p {type_}", ["p"])
+    table.set_properties({"delta.isolationLevel": "Serializable"})
+    water.sql(f"INSERT INTO t VALUES (1, {value}), (2, {another})")
+
+    def replace_while_adding(id_: int, to: str) -> None:
+        with water.lake._engine.statement("t") as mine:
+            water.other().append("t", water.frame(f"SELECT {id_}L id, CAST({to} AS {type_}) p"))
+            new = water.frame(f"SELECT 9L id, CAST({value} AS {type_}) p")
+            insert(mine, new, Insertion(replaces=True, dynamic=True))
+
+    with pytest.raises(ConflictError):
+        replace_while_adding(3, value)
+    assert [row[0] for row in water.rows()] == [1, 2, 3]
+    replace_while_adding(4, another)
+    assert [row[0] for row in water.rows()] == [2, 4, 9]
+
+
 def test_rows_that_replace_others_are_judged_as_they_are_stored(water: Water) -> None:
     water.lake.sql(
         "CREATE TABLE t (id BIGINT, n INT, twice BIGINT GENERATED ALWAYS AS (id * 2),"

@@ -132,6 +132,21 @@ def test_rows_come_by_values_queries_names_and_partitions(any_shop: Water) -> No
     assert sql("SELECT id, customer FROM orders") == [(1, 2)]
     assert sql("INSERT WITH SCHEMA EVOLUTION INTO orders BY NAME SELECT 2L id, 'new' note")
     assert sql("SELECT id, note FROM orders") == [(1, None), (2, "new")]
+    evolving = "INSERT INTO orders WITH SCHEMA EVOLUTION SELECT 3, 1, 2, NULL, 'by place', 7"
+    assert sql(f"{evolving} AS stars")  # columns after the table's are new ones
+    assert sql("SELECT note, stars FROM orders WHERE id = 3") == [("by place", 7)]
+    with pytest.raises(InvalidDataError, match="'id' is given twice"):
+        sql(f"{evolving}, 8 AS id")
+
+
+def test_an_overwrite_of_the_partition_of_nulls_replaces_it_and_no_other(shop: Water) -> None:
+    sql = shop.sql
+    before = sql("SELECT count(*) FROM orders WHERE day IS NOT NULL")
+    sql("INSERT INTO orders VALUES (40, 1, 1, NULL)")
+    for id_ in (41, 42):
+        sql(f"INSERT OVERWRITE orders PARTITION (day = NULL) SELECT {id_}, 1, 1")
+        assert sql("SELECT id FROM orders WHERE day IS NULL") == [(id_,)]
+    assert sql("SELECT count(*) FROM orders WHERE day IS NOT NULL") == before
 
 
 def test_an_overwrite_is_of_partitions_where_spark_is_set_so(shop: Water) -> None:
@@ -227,6 +242,29 @@ def test_today_is_the_day_of_the_sessions_zone(water: Water, zone: str) -> None:
     assert now[:13] == at[:13]
 
 
+@pytest.mark.parametrize("moment", ["'2026-01-02'", "TIMESTAMP'2026-01-02 00:00:00'"])
+@pytest.mark.parametrize(("zone", "meant"), [("UTC", 1), ("Asia/Tokyo", 2), ("Etc/GMT+5", 3)])
+def test_a_time_without_a_zone_is_one_of_the_sessions_zone_also_where_files_are_skipped(
+    water: Water, zone: str, meant: int, moment: str
+) -> None:
+    water.make("moments", "id long, at timestamp")
+    for id_, hour in ((1, "02 00"), (2, "01 15"), (3, "02 05")):  # each in a file of its own
+        water.sql(f"INSERT INTO moments VALUES ({id_}, TIMESTAMP'2026-01-{hour}:00:00Z')")
+    water.spark.conf.set("spark.sql.session.timeZone", zone)
+    where = f"at = {moment}"
+    assert water.sql(f"SELECT id FROM moments WHERE {where}") == [(meant,)]
+    assert rows(water.lake.read("moments", where=where).select("id")) == [(meant,)]
+    assert water.sql(f"UPDATE moments SET id = id + 10 WHERE {where}") == [(1,)]
+    merge = (
+        f"MERGE INTO moments USING (SELECT 1) ON {where} WHEN MATCHED THEN UPDATE SET id = id + 10"
+    )
+    assert water.sql(merge) == [(1, 1, 0, 0)]
+    water.sql(f"INSERT INTO moments REPLACE WHERE {where} SELECT {meant}, {moment}")
+    assert water.sql("SELECT id FROM moments") == [(1,), (2,), (3,)]
+    assert water.sql(f"DELETE FROM moments WHERE {where}") == [(1,)]
+    assert water.sql("SELECT id FROM moments") == [(id_,) for id_ in (1, 2, 3) if id_ != meant]
+
+
 @pytest.mark.parametrize(
     ("text", "line", "column", "says"),
     [
@@ -236,7 +274,9 @@ def test_today_is_the_day_of_the_sessions_zone(water: Water, zone: str) -> None:
         ("SELECT no_such(id) FROM orders", 1, 8, "no_such"),
         ("SELECT 1;\n  DELETE FROM orders WHERE (id = 1", 2, None, ""),
         ("INSERT INTO orders (id) VALUES (1, 2)", 1, 33, "1 values are wanted"),
-        ("INSERT INTO orders SELECT 1", 1, 13, "takes 4 columns"),
+        ("INSERT INTO orders SELECT 1", 1, 13, "Table orders takes 4 columns"),
+        ("INSERT INTO orders SELECT 1, 2, 3, NULL, 5", 1, 13, "Table orders takes 4 columns"),
+        ("INSERT WITH SCHEMA EVOLUTION INTO orders SELECT 1", 1, 35, "Table orders takes 4"),
         ("SELECT * FROM orders, sales.customers WHERE name = broken", 1, 52, "broken"),
         ("UPDATE orders SET amount = nothing + 1", 1, 28, "nothing"),
         ("DELETE FROM orders\nWHERE nothing = 1", 2, 7, "nothing"),

@@ -22,7 +22,7 @@ import apsw
 
 from headgate.catalog.decider import Decider
 from headgate.catalog.heads import Heads
-from headgate.catalog.ratifier import Ratifier
+from headgate.catalog.ratifier import Ratifier, _UnitWork
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores import sqlite_reader, sqlite_writer
 from headgate.catalog.stores.port import Batch, Epoch
@@ -174,22 +174,21 @@ class _Immediate(Ratifier):
         self._taken.append(work)
         self._batch()
 
-    def _change_all(self, begun: list[Any]) -> None:
-        [change] = begun
-        try:
-            change.result = self._explored.write_rows(change.do)
-        except Exception as error:
-            change.error = error
-        self._heads.forget()
+    def _do_in_unit(self, begun: list[Any], most: int) -> list[Any]:
+        [work] = begun
 
-    def _decide_in_unit(self, decisions: Any) -> list[Any]:
-        [work] = decisions
-
-        def decide(unit: Any) -> Any:
-            assert not self._decide_in(unit, decisions)  # nothing else is being decided
+        def do(unit: Any) -> Any:
+            if isinstance(work, _UnitWork):
+                return work.do(unit), None
+            postponed, _ = self._decide_in(unit, begun)
+            assert not postponed  # nothing else is being decided
             return work.result, work.error
 
-        work.result, work.error = self._explored.write_rows(decide)
+        try:
+            work.result, work.error = self._explored.write_rows(do)
+        except Exception as error:
+            work.error = error
+        self._heads.forget()
         return []
 
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from headgate.names import TableName
+from headgate.errors import InvalidArgumentError
+from headgate.names import TableName, is_unicode
 from headgate.protocol import actions
 from headgate.protocol.commit.conflicts import Conflict, Isolation, Scan
 from headgate.protocol.commit.content import Inline, Put, Staged, Way
@@ -34,6 +35,13 @@ class Proposal(Message, frozen=True, kw_only=True):
     parts: tuple[Part, ...]
     scans: tuple[Scan, ...] = ()
     isolation: Isolation = Isolation.WRITE_SERIALIZABLE
+
+    def __post_init__(self) -> None:
+        # The txnId is written into the commit, in a batch with proposals of others.
+        if not is_unicode(self.txn_id):
+            raise InvalidArgumentError(
+                f"The txnId {self.txn_id!r} is not valid Unicode.", remedy="Use a UUIDv7."
+            )
 
 
 class RatifiedCommit(Message, frozen=True, kw_only=True, gc=False):

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 LISTED = 100  # published commits that are still listed, at most
 _KEPT = 1_000  # descriptions, two of each table
-_KEPT_COMMITS = 32  # published ones in each; they show which versions are taken
+_KEPT_COMMITS = 32  # published commits in each: whose versions are known to be taken
 _AT_ONCE = 100  # tables of a page that are read before their sizes are known
 _TABLE_BYTES = 1_024  # of a table beside its metadata, in memory and in a response
 _METADATA_FACTOR = 4  # metadata is larger in a response, where columns have several forms

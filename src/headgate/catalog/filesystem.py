@@ -33,6 +33,7 @@ from headgate.api.messages import (
     VersionTaken,
 )
 from headgate.api.port import Progress, Ref
+from headgate.arguments import checked_texts
 from headgate.catalog import first_version
 from headgate.catalog.fsck.data_files import missing_data_files
 from headgate.catalog.fsck.filesystem_log import FilesystemLogCheck
@@ -50,6 +51,7 @@ from headgate.errors import (
 )
 from headgate.failpoints import fail_point
 from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, SchemaName, TableName, fold
+from headgate.protocol import txn_ids
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.commit import admission, examination
 from headgate.protocol.commit.content import Inline, Put, Way
@@ -70,6 +72,7 @@ _NAMESPACE = "namespace.json"  # names have no dots, so it cannot be a table's d
 _DROPPED = ".dropped"
 _FIRST = Version(0)
 _FIRST_TRY = Version(-1)
+_MAX_ORIGINS = 100_000  # commits whose txnIds are kept in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ class _Place:
     unsynced: Version = _FIRST  # the first version that may not survive a power loss
 
 
+@checked_texts
 class FilesystemCatalog:
     """The directories under one root, as a catalog."""
 
@@ -101,6 +105,7 @@ class FilesystemCatalog:
         self._places: dict[TableId, _Place] = {}
         self._snapshots: dict[TableId, Snapshot] = {}
         self._tried: OrderedDict[TxnId, Version] = OrderedDict()
+        self._origins: dict[tuple[TableId, Version], tuple[TxnId, int]] = {}
 
     # Reading
 
@@ -152,13 +157,13 @@ class FilesystemCatalog:
         self._tried[proposal.txn_id] = since
         if len(self._tried) > 10_000:
             self._tried.popitem(last=False)
-        taken = self._taken(place, since, proposal.txn_id, examined)
-        if isinstance(taken, Ratified):
+        replay = self._replay(place, since, proposal.txn_id, examined)
+        if replay is not None:
             self._sync(place, proposal.txn_id)
-            return taken
+            return replay
         self._refuse_if_dropped(place)
-        if taken is not None and part.version <= place.latest:
-            return self._taken(place, part.version, proposal.txn_id, examined) or taken
+        if part.version <= place.latest:
+            return self._taken(place, part.version, proposal.txn_id)
         violations = self._violations(place, part, examined, proposal.txn_id)
         if violations:
             return Rejected(txn_id=proposal.txn_id, violations=tuple(violations))
@@ -171,9 +176,8 @@ class FilesystemCatalog:
         # The put is synced, or else the file that was there.
         place = self._seen(replace(place, unsynced=Version(part.version + 1)))
         if not was_put:
-            taken = self._taken(place, part.version, proposal.txn_id, examined)
-            assert taken is not None  # the file is there, so its version is taken
-            return taken
+            replay = self._replay(place, part.version, proposal.txn_id, examined)
+            return replay or self._taken(place, part.version, proposal.txn_id)
         return _ratified(place.table_id, self._commit(place, part.version))
 
     # Publishing
@@ -543,11 +547,14 @@ class FilesystemCatalog:
         if found is None:
             raise NotFoundError(f"Version {version} of {place.name} is no longer in the log.")
         examined = examination.examine_file(found)
-        timestamp_ms = examined.timestamp_ms or 0
+        txn_id, timestamp_ms = examined.txn_id or TxnId(""), examined.timestamp_ms or 0
+        if len(self._origins) >= _MAX_ORIGINS:
+            self._origins.clear()
+        self._origins[place.table_id, version] = (txn_id, timestamp_ms)
         return RatifiedCommit(
             version=version,
             way=Way.PUT_IF_ABSENT,
-            txn_id=examined.txn_id or TxnId(""),
+            txn_id=txn_id,
             timestamp_ms=timestamp_ms,
             size=len(found),
             sha256=hashlib.sha256(found).hexdigest(),
@@ -555,25 +562,60 @@ class FilesystemCatalog:
             published_ms=timestamp_ms,
         )
 
-    def _taken(
+    def _replay(
+        self, place: _Place, since: Version, txn_id: TxnId, examined: Examined
+    ) -> Ratified | None:
+        """Find the commit of a transaction that was proposed before, also below version `since`.
+
+        No commit is older than its txnId, except for differences between clocks. An id without a
+        time, or with one in the future, may be that of any commit in the log. Spec: CM-42.
+        """
+        margin_ms = timestamps.MAX_AHEAD_MS
+        begun_ms = txn_ids.begun_ms(txn_id)
+        if begun_ms is None or begun_ms > self._clock.now_ms() + margin_ms:
+            begun_ms = 0
+        for number in range(place.latest, -1, -1):
+            version = Version(number)
+            try:
+                found, timestamp_ms = self._origin(place, version)
+            except NotFoundError:
+                return None  # this and all earlier ones were cleaned up
+            if found == txn_id:
+                return self._ratified_before(place, version, txn_id, examined)
+            # One without a timestamp was written by another client.
+            if version < since and 0 < timestamp_ms < begun_ms - margin_ms:
+                return None
+        return None
+
+    def _ratified_before(
         self, place: _Place, version: Version, txn_id: TxnId, examined: Examined
-    ) -> Ratified | VersionTaken | None:
-        """Return whether this transaction or another one has a version. Spec: CM-42."""
-        if version > place.latest:
-            return None
-        winners = [
-            self._commit(place, Version(taken)) for taken in range(version, place.latest + 1)
-        ]
-        for winner in winners:
-            if winner.txn_id == txn_id:
-                assert winner.content is not None  # just read
-                if examination.examine_file(winner.content).intent != examined.intent:
-                    raise TxnIdReusedError(f"Transaction {txn_id} was ratified with other content.")
-                return _ratified(place.table_id, winner)
+    ) -> Ratified:
+        try:
+            winner = self._commit(place, version)
+        except NotFoundError as error:  # cleaned up since it was read
+            raise OutcomeUnknownError(txn_id, error.message) from None
+        assert winner.content is not None  # just read
+        if examination.examine_file(winner.content).intent != examined.intent:
+            raise TxnIdReusedError(f"Transaction {txn_id} was ratified with other content.")
+        return _ratified(place.table_id, winner)
+
+    def _origin(self, place: _Place, version: Version) -> tuple[TxnId, int]:
+        """Return the txnId and the timestamp of a commit; each is read once in a process."""
+        known = self._origins.get((place.table_id, version))
+        if known is not None:
+            return known
+        try:
+            commit = self._commit(place, version, content=False)
+        except MalformedError:  # damaged, or of another client: not the one that is searched for
+            return TxnId(""), 0
+        return commit.txn_id, commit.timestamp_ms
+
+    def _taken(self, place: _Place, version: Version, txn_id: TxnId) -> VersionTaken:
+        versions = range(version, place.latest + 1)
         return VersionTaken(
             txn_id=txn_id,
             latest={place.table_id: place.latest},
-            winners={place.table_id: tuple(winners)},
+            winners={place.table_id: tuple(self._commit(place, Version(v)) for v in versions)},
         )
 
     def _violations(

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
-from uuid import UUID
 
 from headgate.catalog.stores.port import AnswerRow, ReadUnit, WriteUnit
 from headgate.errors import InvalidArgumentError, KeyReusedError, TransactionExpiredError
+from headgate.protocol import txn_ids
 from headgate.protocol.encoding import to_json
 
 Result = TypeVar("Result")
@@ -67,12 +67,9 @@ def refuse_if_answered(unit: ReadUnit, key: RequestKey) -> None:
 
 
 def _time_of(key: str) -> int:
-    try:
-        parsed = UUID(key)
-    except ValueError:
-        parsed = None
-    if parsed is None or parsed.version != 7:
+    begun_ms = txn_ids.begun_ms(key)
+    if begun_ms is None:
         raise InvalidArgumentError(
             f"The idempotency key {key[:60]!r} is not a UUIDv7.", remedy="Use a new UUIDv7."
         )
-    return parsed.int >> 80
+    return begun_ms

@@ -60,7 +60,7 @@ _UNKNOWN_PAUSE_S: Final = 0.1
 _VERIFY_ABOVE_BYTES: Final = 64 << 20  # added files of this size are always checked
 _STAGED_FILE_MISSING: Final = "staged-file-missing"
 _PEEKED_BYTES: Final = 64 << 10  # a larger staged file is not read in the event loop
-_STILL_NEW_MS: Final = 1_000  # age of a description that may show that a version is taken
+_STILL_NEW_MS: Final = 1_000  # age of a description that shows which versions are taken
 _NOTHING: Final = Gathered()
 
 _log = logging.getLogger(__name__)
@@ -100,14 +100,14 @@ class Proposer(Component):
         self._publisher = publisher
         self._feed = feed
         self._snapshot_of = snapshot_of
-        self._looked_ahead: set[TableId] = set()
+        self._looked_ahead: dict[TableId, str] = {}  # tables, and their locations
         self._writer_limit = WriterLimit(None if proposers is None else max(1, proposers // 2))
         self._waiting_limit = WriterLimit(None if proposers is None else max(1, proposers // 8))
         self._ratifier.on_ratified = self._wake
 
     def look_again(self, table_id: TableId) -> None:
         """Read a table's log again before its next commit: it may have been repaired or altered."""
-        self._looked_ahead.discard(table_id)
+        self._looked_ahead.pop(table_id, None)
 
     # Ways to propose
 
@@ -136,16 +136,15 @@ class Proposer(Component):
         The waiter gets its answer in the ratifier's thread, and `afterwards` is called once for all
         proposals answered together. A `Need` instead of an answer means: call `propose`.
         """
-        if not self._looked_ahead.issuperset(part.table_id for part in proposal.parts):
-            return False
-        if not all(isinstance(part.content, Inline) for part in proposal.parts):
-            return False
         proposed_ms = self._clock.now_ms()
         self._refuse_if_too_large(proposal)
-        parts = tuple(self._inline_part(part) for part in proposal.parts)
-        if any(self._files_to_verify(part) for part in parts):
-            return False
-        examined = _examined(proposal, parts, proposed_ms)
+        parts: list[ExaminedPart] = []
+        for part in proposal.parts:
+            examined_part = self._peeked_part(part)
+            if examined_part is None:
+                return False
+            parts.append(examined_part)
+        examined = _examined(proposal, tuple(parts), proposed_ms)
         self._ratifier.decide(examined, _NOTHING, waiter, afterwards)
         return True
 
@@ -170,7 +169,7 @@ class Proposer(Component):
         `staged_answer` turns it into an answer. Whatever is unusual is left to `propose_staged`.
         """
         before, version, staged, judge = proposed
-        if before.table_id not in self._looked_ahead or before.diverged is not None:
+        if before.diverged is not None:
             return False
         proposed_ms = self._clock.now_ms()
         is_taken = version <= before.latest
@@ -183,15 +182,9 @@ class Proposer(Component):
         elif version > before.latest + 1:
             return False
         part = Part(table_id=before.table_id, version=version, content=staged)
-        store = self._store_for(before.location)
-        path = self._staged_path(part, staged)
-        most = min(_PEEKED_BYTES, self._settings.inline_limit_bytes)  # what is larger is synced
-        found = store.peek(path, most) if staged.size <= most else None
-        if found is None or found.size != staged.size:
-            return False
-        read = _staged_part(part, staged, found.content, found.modified_ms, is_kept=True)
-        txn_id = read.examined.txn_id
-        if txn_id is None:
+        read = self._peeked_part(part)
+        txn_id = None if read is None else read.examined.txn_id
+        if read is None or txn_id is None:
             return False
         if is_taken:
             if not self._decider.loses(txn_id):
@@ -203,11 +196,6 @@ class Proposer(Component):
         if read.examined.violations or any(judge(read.examined)):
             return False
         self._refuse_if_too_large(Proposal(txn_id=txn_id, parts=(part,)))
-        for path, add in self._files_to_verify(read).items():
-            data = locations.data_path(path)
-            seen = store.peek(data.value) if data.is_relative else None
-            if seen is None or seen.size != add.size:
-                return False
         examined = ExaminedProposal(txn_id, (read,), proposed_ms, by_version=True)
         premise = Premise(before.table_id, before.name, before.metadata_version)
         self._ratifier.decide(examined, _NOTHING, waiter, afterwards, premise)
@@ -452,6 +440,35 @@ class Proposer(Component):
         violations = (self._file_violation(part) for part in parts)
         return next((found for found in violations if found is not None), tuple(parts))
 
+    def _peeked_part(self, part: Part) -> ExaminedPart | None:
+        """Examine a part without blocking; None if anything is unusual or has to be waited for."""
+        location = self._looked_ahead.get(part.table_id)
+        if location is None:
+            return None
+        store = self._store_for(location)
+        most = min(_PEEKED_BYTES, self._settings.inline_limit_bytes)  # larger ones are synced
+        match part.content:
+            case Inline():
+                examined = self._inline_part(part)
+            case Staged(size=size) as staged if size <= most:
+                try:
+                    found = store.peek(self._staged_path(part, staged), most)
+                    if found is None or found.size != size:
+                        return None
+                    examined = _staged_part(
+                        part, staged, found.content, found.modified_ms, is_kept=True
+                    )
+                except HeadgateError:
+                    return None  # it may be a replay all the same
+            case _:
+                return None
+        for path, add in self._files_to_verify(examined).items():
+            data = locations.data_path(path)
+            seen = store.peek(data.value) if data.is_relative else None
+            if seen is None or seen.size != add.size:
+                return None
+        return examined
+
     def _inline_part(self, part: Part) -> ExaminedPart:
         assert isinstance(part.content, Inline)
         _refuse_version_zero(part)
@@ -559,7 +576,7 @@ class Proposer(Component):
                 row.head + 1,
             )
             break
-        self._looked_ahead.add(table_id)
+        self._looked_ahead[table_id] = row.location
 
     def _replaced(self, parts: Iterable[ExaminedPart]) -> frozenset[TableId]:
         """Return the tables whose metadata changes while all old files are removed. Spec: FI5."""

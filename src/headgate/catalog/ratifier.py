@@ -3,6 +3,8 @@
 Queued proposals are decided in batches on heads kept in memory, and a batch is written if the
 epoch is still the one it was decided on; if not, it is decided once more under the store's lock.
 Other changes run in a unit of work, each in a savepoint, so that its failure undoes nothing else.
+While other processes write, proposals are decided in units as well, together with changes: all
+processes queue for the lock, and what arrives meanwhile makes the batch larger.
 Either way one transaction of the database, and so one sync, serves all of it, and answers are sent
 after it is committed. If the outcome of that is unknown, all answers of the batch report it, and
 the ratifier stops unless the store can continue: a lost connection can be replaced, but a failed
@@ -20,6 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 from headgate.api.messages import Ratified
@@ -48,7 +51,7 @@ from headgate.settings import Settings
 _log = logging.getLogger(__name__)
 _BATCH = 256  # pieces of work in one transaction of the database
 _BATCH_S = 0.02  # after which a batch of changes ends
-_CONTENDED = 16  # batches decided under the lock after one that came too late
+_CONTENDED = 16  # units between which no other process wrote, until heads are relied on again
 
 Result = TypeVar("Result")
 Given = TypeVar("Given", contravariant=True)
@@ -127,7 +130,7 @@ class Ratifier:
         self.on_ratified: Callable[[Collection[TableId]], None] = lambda table_ids: None
         self._heads = Heads()
         self._undone_since: float | None = None
-        self._contended = 0  # how many batches to decide under the lock at once
+        self._contended = 0  # how many batches to decide in units at once
         self._singly = 0  # how many proposals to decide in batches of their own
         self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._taken: deque[_Work] = deque()  # from the queue, and not begun yet
@@ -206,15 +209,12 @@ class Ratifier:
     # Batches
 
     def _batch(self) -> None:
-        """Do the first work of the queue, and what follows it and is of the same kind."""
+        """Do the first work of the queue, and what follows it and can be done with it."""
         begun: list[_Work] = [self._taken[0]]
         postponed: list[_Work] = []
         try:
             fail_point("ratifier.before_begin")
-            if isinstance(begun[0], _UnitWork):
-                self._change_all(begun)
-            else:
-                postponed = self._decide_all(begun)
+            postponed = self._do_all(begun)
             fail_point("ratifier.after_commit")
             fail_point("ratifier.before_answer")
         except HeadgateError as error:  # nothing was written, for example because the disk is full
@@ -238,59 +238,20 @@ class Ratifier:
         self._undone_since = None
         self._answer(begun, postponed)
 
-    def _change_all(self, begun: list[_Work]) -> None:
-        """Run queued changes in one unit of work."""
-        with self._store.write() as unit:
-            deadline = self._clock.monotonic() + _BATCH_S
-            while True:
-                change = begun[-1]
-                assert isinstance(change, _UnitWork)
-                change.error = None
-                try:
-                    with unit.savepoint():
-                        change.result = change.do(unit)
-                        fail_point("ratifier.after_decide")
-                except Exception as error:
-                    change.error = error
-                self._take_queued()
-                if len(begun) >= min(_BATCH, len(self._taken)) or (
-                    self._clock.monotonic() > deadline
-                ):
-                    break
-                following = self._taken[len(begun)]
-                if not isinstance(following, _UnitWork):
-                    break
-                begun.append(following)
-            fail_point("ratifier.before_commit")
-            if self._heads.epoch is not None and unit.epoch() != self._heads.epoch:
-                self._heads.forget()
-
-    def _decide_all(self, begun: list[_Work]) -> list[_Work]:
-        """Decide queued proposals; return those that a later batch has to decide."""
-        self._take_queued()
+    def _do_all(self, begun: list[_Work]) -> list[_Work]:
+        """Do queued work; return the proposals that a later batch has to decide."""
         most = 1 if self._singly else _BATCH
         self._singly = max(0, self._singly - 1)
-        decisions: list[_Decision] = []
-        for work in self._taken:
-            if isinstance(work, _UnitWork) or len(decisions) == most:
-                break
-            decisions.append(work)
-        begun[:] = decisions
         postponed = None
-        if self._contended:
-            self._contended -= 1
-        else:
-            postponed = self._decide_on_heads(decisions)
-            if postponed is None:  # another process changed something, or a key has an outcome
-                self._contended = _CONTENDED
+        if not self._contended and not isinstance(begun[0], _UnitWork):
+            postponed = self._decide_on_heads(begun, most)
         if postponed is None:
-            self._heads.forget()
-            postponed = self._decide_in_unit(decisions)
+            postponed = self._do_in_unit(begun, most)
         with suppress(HeadgateError):  # a client that is not sent them asks for them
-            self._add_winners(decisions)
+            self._add_winners(begun)
         return postponed
 
-    def _add_winners(self, decisions: Iterable[_Decision]) -> None:
+    def _add_winners(self, decisions: Iterable[_Work]) -> None:
         behind = [
             (work, work.result)
             for work in decisions
@@ -303,9 +264,19 @@ class Ratifier:
                 for work, decided in behind:
                     work.result = with_winners(unit, decided)
 
-    def _decide_on_heads(self, decisions: Iterable[_Decision]) -> list[_Work] | None:
-        """Decide on kept heads, and write the batch if the epoch is theirs; None if it is not."""
+    def _decide_on_heads(self, begun: list[_Work], most: int) -> list[_Work] | None:
+        """Decide on kept heads, and write the batch if the epoch is theirs.
+
+        None if it is not, because of another process, or if a key has an outcome already.
+        """
         heads = self._heads
+        self._take_queued()
+        decisions: list[_Decision] = []
+        for work in islice(self._taken, most):
+            if isinstance(work, _UnitWork):
+                break
+            decisions.append(work)
+        begun[:] = decisions
         concerned_tables = _tables_of(decisions)
         if heads.epoch is None or heads.missing(concerned_tables):
             with self._store.read() as unit:
@@ -328,26 +299,57 @@ class Ratifier:
                     return None
         return postponed
 
-    def _decide_in_unit(self, decisions: Iterable[_Decision]) -> list[_Work]:
-        """Decide under the store's lock: nothing can change meanwhile, so it always ends."""
+    def _do_in_unit(self, begun: list[_Work], most: int) -> list[_Work]:
+        """Do queued work under the store's lock, changes before decisions.
+
+        Nothing else can change meanwhile, so it always ends.
+        """
         with self._store.write() as unit:
-            postponed = self._decide_in(unit, decisions)
+            deadline = self._clock.monotonic() + _BATCH_S
+            is_alone = self._heads.epoch in (None, unit.epoch())
+            self._contended = max(0, self._contended - 1) if is_alone else _CONTENDED
+            is_mixed = bool(self._contended) or not isinstance(begun[0], _UnitWork)
+            begun.clear()  # more has arrived while others had the lock
+            while len(begun) < most and self._clock.monotonic() <= deadline:
+                self._take_queued()
+                if len(begun) == len(self._taken):
+                    break
+                work = self._taken[len(begun)]
+                if not (is_mixed or isinstance(work, _UnitWork)):
+                    break  # it is better decided on heads
+                begun.append(work)
+                if isinstance(work, _UnitWork):
+                    self._change(unit, work)
+            decisions = [work for work in begun if not isinstance(work, _UnitWork)]
+            postponed, draft = self._decide_in(unit, decisions)
             fail_point("ratifier.before_commit")
+            epoch = unit.epoch()
+        draft.keep(epoch)
         return postponed
 
-    def _decide_in(self, unit: WriteUnit, decisions: Iterable[_Decision]) -> list[_Work]:
-        heads = Heads()
+    def _change(self, unit: WriteUnit, change: _UnitWork[Any]) -> None:
+        change.error = None
+        try:
+            with unit.savepoint():
+                change.result = change.do(unit)
+                fail_point("ratifier.after_decide")
+        except Exception as error:
+            change.error = error
+
+    def _decide_in(
+        self, unit: WriteUnit, decisions: Iterable[_Decision]
+    ) -> tuple[list[_Work], Draft]:
+        heads = self._heads
         heads.load(unit, _tables_of(decisions))
         proposals = [work.proposal for work in decisions if isinstance(work, _Proposal)]
         keys = {key for proposal in proposals for key in keys_of(proposal)}
-        decided = dict.fromkeys(unit.decided(keys))
-        heads.decided.update(decided)
-        self._heads.decided.update(decided)
+        if keys:
+            heads.decided.update(dict.fromkeys(unit.decided(keys)))
         draft = Draft(heads, unit=unit)
         postponed = self._decide_each(draft, decisions)
         if not draft.is_empty:
             unit.write_batch(draft.batch())
-        return postponed
+        return postponed, draft
 
     def _decide_each(self, draft: Draft, decisions: Iterable[_Decision]) -> list[_Work]:
         postponed: list[_Work] = []

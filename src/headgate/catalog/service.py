@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.api.status import Status
+from headgate.arguments import checked_texts
 from headgate.catalog.allowed_locations import AllowedLocations
 from headgate.catalog.commit_reports import CommitReportSums
 from headgate.catalog.component import Component, Shared
@@ -45,6 +46,7 @@ _READINESS = "readiness"
 _READY_S = 5.0  # for one change of the store
 
 
+@checked_texts
 class Catalog(Component):
     """A catalog; it has every capability of `api.port`, and those that a server needs.
 

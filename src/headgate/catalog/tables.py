@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from headgate.api.messages import Resolved, StagingTable, TableEntry
+from headgate.arguments import checked_texts
 from headgate.catalog import first_version, lookup, namespace_details
 from headgate.catalog.allowed_locations import TABLES, AllowedLocations
 from headgate.catalog.component import Component, Shared
@@ -97,6 +98,7 @@ class ExternalTable:
             schemas.from_json(self.schema_string)
 
 
+@checked_texts
 class TableService(Component):
     """Creates, registers, renames, drops and lists tables."""
 

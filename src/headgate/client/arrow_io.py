@@ -95,7 +95,7 @@ def layout_of(snapshot: Snapshot) -> Layout:
         location=snapshot.location,
         label=f"{snapshot.label} version {snapshot.version}",
         schema=snapshot.schema if mode != "none" else without_mapping(snapshot.schema),
-        partition_columns=frozenset(snapshot.metadata.partition_columns),
+        partition_columns=frozenset(snapshot.partition_columns),
         by_id=mode == "id",
     )
 

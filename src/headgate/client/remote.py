@@ -18,6 +18,7 @@ from headgate.api.bodies import EventPage, ListenerList, NewListener
 from headgate.api.events import Event
 from headgate.api.port import Progress, Ref
 from headgate.api.status import ListenerEntry, LocationEntry, Status
+from headgate.arguments import checked_texts
 from headgate.client.http_connections import Connections, LostError, Reply, Sender
 from headgate.clock import Clock, Ids
 from headgate.failpoints import fail_point
@@ -42,6 +43,7 @@ class RemotePatience:
     busy_s: float = 60.0  # how long a request to a busy server is repeated
 
 
+@checked_texts
 class RemoteCatalog:
     """A catalog behind a server. It has every capability of the port that the server has."""
 

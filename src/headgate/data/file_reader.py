@@ -101,7 +101,8 @@ def _file_errors(layout: Layout, add: AddFile) -> Iterator[None]:
             remedy=_RESTORE,
         ) from error
     except (pa.ArrowException, OSError) as error:
-        raise errors.MalformedError(f"{file} cannot be read: {error}.", remedy=_RESTORE) from error
+        why = str(error).rstrip(".")
+        raise errors.MalformedError(f"{file} cannot be read: {why}.", remedy=_RESTORE) from error
 
 
 def _locate(layout: Layout, path: DataPath) -> tuple[ObjectStore, str]:

@@ -195,14 +195,17 @@ class _Script:
     ) -> DataFrame:
         """Rename the columns of rows to those they are inserted into."""
         if not inserting.by_name:
-            columns = self._columns(inserting, schema)
-            if len(rows.columns) != len(columns):
+            columns = [column.name for column in self._columns(inserting, schema)]
+            # Further columns can only be new ones, by their own names.
+            may_be_more = inserting.evolves_schema and not inserting.columns
+            new = rows.columns[len(columns) :] if may_be_more else []
+            if len(rows.columns) != len(columns) + len(new):
                 raise self._find.refused(
                     inserting.target.piece.start,
-                    f"{inserting.target} takes {len(columns)} columns here,"
+                    f"table {inserting.target} takes {len(columns)} columns here,"
                     f" and {len(rows.columns)} are given",
                 )
-            rows = rows.toDF(*[column.name for column in columns])
+            rows = rows.toDF(*columns, *new)
         values = {}
         for item in inserting.partition:
             if item.value is not None:

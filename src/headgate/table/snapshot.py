@@ -7,12 +7,14 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.api.messages import RatifiedCommit, Resolved
 from headgate.errors import MalformedError, UnsupportedFeatureError
+from headgate.names import fold
 from headgate.protocol import actions, features
 from headgate.protocol.actions import Sequence as SequenceNumber
 from headgate.protocol.expressions.predicates import Predicate
@@ -58,6 +60,9 @@ class LazyState:
                 if isinstance(held, Unread):
                     held = self.held = held.read()
         return held
+
+
+_RESTORE: Final = "Restore the file from a backup, or read another version."
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -140,20 +145,31 @@ class Snapshot:
         try:
             return schemas.from_json(self.metadata.schema_string)
         except (MalformedError, UnsupportedFeatureError) as error:
-            held = self.lazy_state.held
-            file = held.metadata_file if isinstance(held, TableState) else None
-            where = "as its catalog has it" if file is None else f"in {file}"
             raise type(error)(
-                f"{self.label} version {self.version}: the schema {where} cannot be read:"
-                f" {error.message}",
-                remedy=error.remedy
-                if isinstance(error, UnsupportedFeatureError)
-                else "Restore the file from a backup, or read another version.",
+                f"{self.label} version {self.version}: the schema {self._metadata_place} cannot be"
+                f" read: {error.message}",
+                remedy=error.remedy if isinstance(error, UnsupportedFeatureError) else _RESTORE,
             ) from error
 
-    @property
+    @cached_property
     def partition_columns(self) -> tuple[str, ...]:
-        return tuple(self.metadata.partition_columns)
+        """The columns by which it is partitioned, as the schema spells them."""
+        by_name = {fold(field.name): field.name for field in self.schema.fields}
+        for name in self.metadata.partition_columns:
+            if fold(name) not in by_name:
+                raise MalformedError(
+                    f"{self.label} version {self.version}: the schema {self._metadata_place} has"
+                    f" no column {name!r}, by which the table is partitioned.",
+                    remedy=_RESTORE,
+                )
+        return tuple(by_name[fold(name)] for name in self.metadata.partition_columns)
+
+    @property
+    def _metadata_place(self) -> str:
+        """Where the metadata was read, for messages."""
+        held = self.lazy_state.held
+        file = held.metadata_file if isinstance(held, TableState) else None
+        return "as its catalog has it" if file is None else f"in {file}"
 
     @property
     def properties(self) -> Mapping[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import uuid
@@ -33,6 +34,7 @@ from tests.http.unity.conftest import (
     stage,
 )
 from tests.kit import shows
+from tests.kit.invalid_texts import places, spoiled
 
 SETTINGS = Settings(verify_staged=0)
 OPERATIONS = {
@@ -213,8 +215,25 @@ def changed(data: st.DataObject, body: Any) -> Any:
 def encoded(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value)
-    except (UnicodeEncodeError, OverflowError):
-        return repr(value).encode(errors="surrogatepass")
+    except (UnicodeEncodeError, OverflowError):  # escapes can express any text and number
+        return json.dumps(value).encode()
+
+
+@shows("FI3")
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_text_that_is_not_unicode_is_400_wherever_it_is(world: World, name: str) -> None:
+    operation = OPERATIONS[name]
+    known = {"table_id": world.tables[0].table_id, "catalog": "main", "schema": "default"}
+    path = re.sub(r"\{(\w+)\}", lambda part: known.get(part[1], "t0"), operation.path)
+    for body in plausible(world, operation):
+        for place in places(body):
+            before = world.state()
+            content = encoded(spoiled(body, place))
+            assert b"\\ud800" in content
+            response = world.http.request(operation.method, path, content=content)
+            assert response.status_code == 400, (place, response.text)
+            (error if path.startswith(f"{V1}/") else older_error)(response)
+            assert world.state() == before
 
 
 @shows("FI2", "FI3")

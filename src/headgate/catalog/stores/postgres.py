@@ -28,6 +28,7 @@ from psycopg.types.numeric import Int8BinaryDumper
 from headgate.catalog.stores import migrations, postgres_batch
 from headgate.catalog.stores.port import (
     Batch,
+    CatalogClock,
     Epoch,
     InDoubtError,
     ReadUnit,
@@ -58,7 +59,10 @@ _READERS: Final = 32  # connections for concurrent readers; further readers wait
 _MAX_IDLE_READERS: Final = 16  # connections that stay open while unused
 _READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _WRITE: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-_LOCK: Final = f"{_WRITE}; SELECT sequence, changes FROM clock FOR UPDATE"
+_LOCK: Final = f"{_WRITE}; SELECT sequence, changes, clock_ms FROM clock FOR UPDATE"
+# Releases the lock after a unit that wrote nothing: a COMMIT by itself would sync, and after a
+# ROLLBACK psycopg prepares all statements again.
+_RELEASE: Final = "SET LOCAL synchronous_commit = off; COMMIT"
 # Unless the address says otherwise: dead peers are detected, and no wait is unlimited.
 _CONNECT_OPTIONS: Final = {
     "application_name": "headgate",
@@ -166,8 +170,8 @@ class PostgresStore:
     def write(self) -> Iterator[WriteUnit]:
         with self._turn:
             self._refuse_if_closed()
-            connection, epoch = self._begin()
-            unit = PostgresWriteUnit(_Transaction(connection), epoch)
+            connection, epoch, clock = self._begin()
+            unit = PostgresWriteUnit(_Transaction(connection), epoch, clock)
             try:
                 yield unit
                 unit.finish()
@@ -180,7 +184,7 @@ class PostgresStore:
             if unit.has_written:
                 self._commit(connection)
             else:
-                self._roll_back(connection)  # a COMMIT would sync, only to release the lock
+                self._roll_back(connection, _RELEASE)
 
     def write_batch(self, expected: Epoch, batch: Batch) -> Epoch | None:
         if not any(batch[:-1]):
@@ -324,18 +328,19 @@ class PostgresStore:
                 self._writer = writer
         return self._writer
 
-    def _begin(self) -> tuple[Connection, Epoch]:
+    def _begin(self) -> tuple[Connection, Epoch, CatalogClock]:
         """Begin a write transaction and lock the clock's row."""
         has_reconnected = False
 
-        def begin() -> tuple[Connection, Epoch]:
+        def begin() -> tuple[Connection, Epoch, CatalogClock]:
             nonlocal has_reconnected
             while True:
                 connection = self._writing_connection()
                 try:
                     cursor = connection.execute(_LOCK, prepare=False)
                     cursor.nextset()
-                    return connection, Epoch(*cursor.fetchall()[0])
+                    [[sequence, changes, clock_ms]] = cursor.fetchall()
+                    return connection, Epoch(sequence, changes), CatalogClock(sequence, clock_ms)
                 except psycopg.Error:
                     if not connection.closed or has_reconnected:
                         self._roll_back(connection)
@@ -369,10 +374,10 @@ class PostgresStore:
         if result.statusmessage != "COMMIT":  # ROLLBACK: a statement before it had failed
             raise UnavailableError("PostgreSQL rolled back the whole unit of work.")
 
-    def _roll_back(self, connection: Connection) -> None:
+    def _roll_back(self, connection: Connection, how: str = "ROLLBACK") -> None:
         try:
             if not connection.closed:
-                connection.execute("ROLLBACK", prepare=False)
+                connection.execute(how.encode(), prepare=False)
         except psycopg.Error:
             connection.close()
         if _status(connection) is not TransactionStatus.IDLE:

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from headgate.catalog.stores.reader import Row, SQLReadUnit, Statement
 from headgate.errors import InvalidArgumentError
+from headgate.names import is_unicode
 
 _LARGEST: Final = 2**63
 
@@ -24,6 +25,7 @@ class PostgresReadUnit(SQLReadUnit):
 
     epoch_query = "SELECT sequence, changes FROM clock"
     texts = "unnest($1::text[]) AS texts (value)"
+    among = "= ANY ($1::text[])"
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
@@ -44,7 +46,7 @@ def is_storable(value: object) -> bool:
     """Return whether PostgreSQL can store a value: no NUL in text, no number above 64 bits."""
     # Compares types: `match` is slower, and a batch has thousands of values.
     if type(value) is str:
-        return "\0" not in value and (value.isascii() or _is_unicode(value))
+        return "\0" not in value and is_unicode(value)
     return type(value) is not int or -_LARGEST <= value < _LARGEST
 
 
@@ -57,11 +59,3 @@ def refuse_unless_storable(values: Collection[object]) -> None:
         f"PostgreSQL cannot store {shown if len(shown) < 80 else shown[:77] + '...'}.",
         remedy="Remove NUL characters and lone surrogates, and keep numbers within 64 bits.",
     )
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

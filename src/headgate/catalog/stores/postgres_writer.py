@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from headgate.catalog.stores import postgres_batch
-from headgate.catalog.stores.port import Batch, Epoch
+from headgate.catalog.stores.port import Batch, CatalogClock, Epoch
 from headgate.catalog.stores.postgres_reader import (
     PostgresReadUnit,
     Transaction,
@@ -39,15 +39,19 @@ class PostgresWriteUnit(PostgresReadUnit, SQLWriteUnit):
     count_change = "UPDATE clock SET changes = changes + 1"
     _transaction: WriteTransaction
 
-    def __init__(self, transaction: WriteTransaction, began: Epoch) -> None:
+    def __init__(self, transaction: WriteTransaction, began: Epoch, clock: CatalogClock) -> None:
         PostgresReadUnit.__init__(self, transaction)
         SQLWriteUnit.__init__(self)
         self._began = began
+        self._clock = clock  # when it began
         self._lost: HeadgateError | None = None
 
     def epoch(self) -> Epoch:
         stored = self._stored_epoch()
         return Epoch(stored.sequence, stored.changes + self._is_counted())
+
+    def clock(self) -> CatalogClock:
+        return self._clock if self.sequence is None else super().clock()
 
     def _stored_epoch(self) -> Epoch:
         return (
@@ -58,15 +62,13 @@ class PostgresWriteUnit(PostgresReadUnit, SQLWriteUnit):
         return self._lost
 
     def write_batch(self, batch: Batch) -> None:
-        rest = batch._replace(published=(), undecided=())
+        rest = batch._replace(undecided=())
         if any(rest):
             sql, values = postgres_batch.statement(self._stored_epoch(), rest, is_counted=False)
             with consistent():
                 self._change(sql, *values)
         for clock, _ in batch.clocks:
             self.sequence = clock.sequence
-        for publication in batch.published:
-            self.record_published(*publication)
 
     def _run(self, sql: str, *values: object) -> tuple[int, list[Row]]:
         self.refuse_if_lost()

@@ -124,8 +124,8 @@ _TRANSACTION_COMMITS: Final = (
     "FROM commits JOIN tables ON table_key = key WHERE txn_id = $1"
 )
 _DECIDED: Final = (
-    "SELECT value FROM {texts} WHERE EXISTS (SELECT 1 FROM commits WHERE txn_id = value) "
-    "OR EXISTS (SELECT 1 FROM rejections WHERE txn_id = value)"
+    "SELECT txn_id FROM commits WHERE txn_id {among} "
+    "UNION ALL SELECT txn_id FROM rejections WHERE txn_id {among}"
 )
 _INCONSISTENT_TRANSACTIONS: Final = (
     "SELECT txn_id FROM commits GROUP BY txn_id HAVING min(sequence) < max(sequence) "
@@ -167,8 +167,10 @@ class SQLReadUnit(ABC):
     unpublished_source: ClassVar[str] = "tables"
     # The last sequence, and the number of changes that took none
     epoch_query: ClassVar[str]
-    # The texts that `_texts` returned for the first value of a statement, as rows
+    # The texts that `_texts` returned for the first value of a statement, as rows, and as a
+    # condition, which an index is always used for
     texts: ClassVar[str]
+    among: ClassVar[str]
 
     @abstractmethod
     def _fetch(self, sql: str, *values: object) -> list[Row]:
@@ -278,13 +280,13 @@ class SQLReadUnit(ABC):
         return None if row is None else as_table(row)
 
     def tables_by_id(self, table_ids: Collection[TableId]) -> list[TableRow]:
-        sql = f"{_TABLES}WHERE id IN (SELECT value FROM {self.texts})"
+        sql = f"{_TABLES}WHERE id {self.among}"
         return [as_table(row) for row in self._fetch(sql, self._texts(table_ids))]
 
     def names_by_id(self, table_ids: Collection[TableId]) -> dict[TableId, TableName]:
         sql = (
             "SELECT table_id, catalog, schema, name FROM names WHERE to_sequence IS NULL "
-            f"AND table_id IN (SELECT value FROM {self.texts})"
+            f"AND table_id {self.among}"
         )
         found = self._fetch(sql, self._texts(table_ids))
         return {table_id: TableName(*parts) for table_id, *parts in found}
@@ -411,7 +413,7 @@ class SQLReadUnit(ABC):
         return [_as_part(row) for row in self._fetch(_TRANSACTION_COMMITS, txn_id)]
 
     def decided(self, txn_ids: Collection[TxnId]) -> set[TxnId]:
-        sql = _DECIDED.format(texts=self.texts)
+        sql = _DECIDED.format(among=self.among)
         return {txn_id for (txn_id,) in self._fetch(sql, self._texts(txn_ids))}
 
     def inconsistent_transactions(self) -> list[TxnId]:

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from typing import Final
 
 import apsw
 
 from headgate.catalog.stores.reader import Row, SQLReadUnit, Statement
+from headgate.errors import InvalidArgumentError
+
+UNSTORABLE: Final = (OverflowError, UnicodeError)  # of a value that a statement is run with
+
+
+def unstorable(error: Exception) -> InvalidArgumentError:
+    """Describe a value that SQLite can neither store nor look up."""
+    return InvalidArgumentError(
+        f"SQLite cannot store a value: {error}.",
+        remedy="Remove lone surrogates, and keep numbers within 64 bits.",
+    )
 
 
 class SQLiteReadUnit(SQLReadUnit):
@@ -18,15 +30,22 @@ class SQLiteReadUnit(SQLReadUnit):
     unpublished_source = "behind CROSS JOIN tables ON key = behind.table_key"
     epoch_query = "SELECT coalesce((SELECT max(sequence) FROM sequences), 0), changes FROM epoch"
     texts = "json_each($1)"
+    among = "IN (SELECT value FROM json_each($1))"
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
 
     def _fetch(self, sql: str, *values: object) -> list[Row]:
-        return self._connection.execute(sql, values).fetchall()
+        try:
+            return self._connection.execute(sql, values).fetchall()
+        except UNSTORABLE as error:
+            raise unstorable(error) from error
 
     def _fetch_one(self, sql: str, *values: object) -> Row | None:
-        return self._connection.execute(sql, values).fetchone()
+        try:
+            return self._connection.execute(sql, values).fetchone()
+        except UNSTORABLE as error:
+            raise unstorable(error) from error
 
     def _texts(self, values: Collection[str]) -> str:
         return json.dumps([*values])

@@ -19,7 +19,7 @@ from headgate.catalog.stores.port import (
     StoreConstraintError,
 )
 from headgate.catalog.stores.reader import Row
-from headgate.catalog.stores.sqlite_reader import SQLiteReadUnit
+from headgate.catalog.stores.sqlite_reader import UNSTORABLE, SQLiteReadUnit, unstorable
 from headgate.catalog.stores.writer import (
     SQLWriteUnit,
     commit_values,
@@ -29,7 +29,6 @@ from headgate.catalog.stores.writer import (
 from headgate.errors import (
     DamagedError,
     HeadgateError,
-    InvalidArgumentError,
     UnavailableError,
 )
 from headgate.failpoints import fail_point
@@ -110,11 +109,8 @@ class SQLiteWriteUnit(SQLiteReadUnit, SQLWriteUnit):
             return self._connection.changes(), rows
         except apsw.ConstraintError as error:
             raise StoreConstraintError(str(error)) from error
-        except (OverflowError, UnicodeError) as error:
-            raise InvalidArgumentError(
-                f"SQLite cannot store a value: {error}.",
-                remedy="Remove lone surrogates, and keep numbers within 64 bits.",
-            ) from error
+        except UNSTORABLE as error:
+            raise unstorable(error) from error
 
 
 @cache

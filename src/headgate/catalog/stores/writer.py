@@ -246,7 +246,7 @@ class SQLWriteUnit(SQLReadUnit):
         self._write("DELETE FROM leases WHERE name = $1 AND holder = $2", name, holder)
 
     def release_leases(self, names: Collection[str], holder: str) -> None:
-        sql = f"DELETE FROM leases WHERE name IN (SELECT value FROM {self.texts}) AND holder = $2"
+        sql = f"DELETE FROM leases WHERE name {self.among} AND holder = $2"
         self._write(sql, self._texts(names), holder)
 
     def set_setting(self, key: str, value: str) -> None:

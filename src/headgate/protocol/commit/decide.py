@@ -6,14 +6,12 @@ Spec: CM-10, CM-11, MT-01.
 """
 
 import hashlib
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, assert_never
-from uuid import UUID
 
 from headgate import errors
-from headgate.protocol import features
+from headgate.protocol import features, txn_ids
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.commit import admission, conflicts, inline_content, row_ids
 from headgate.protocol.commit.conflicts import Changes, Conflict, Scan
@@ -35,7 +33,6 @@ from headgate.protocol.log import checksums, timestamps
 from headgate.protocol.schema import types
 from headgate.protocol.table_states import TableStatus
 
-_UUID7 = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 # Violations that depend on the present, the settings or earlier files: a commit that is in the
 # log already was checked for them when it was ratified.
 _CHECKED_BEFORE = frozenset(
@@ -234,13 +231,8 @@ def _replay(recorded: Ratification | Rejection, proposal: ExaminedProposal) -> R
 
 def _is_expired(txn_id: TxnId, oldest_ms: int) -> bool:
     """Return whether an id is so old that its rejection may be deleted. Spec: CM-47."""
-    if _UUID7.fullmatch(txn_id) and int(txn_id[:8] + txn_id[9:13], 16) >= oldest_ms:
-        return False  # the usual case, and parsing a UUID is slow
-    try:
-        parsed = UUID(txn_id)
-    except ValueError:
-        return False
-    return parsed.version == 7 and (parsed.int >> 80) < oldest_ms
+    begun_ms = txn_ids.begun_ms(txn_id)
+    return begun_ms is not None and begun_ms < oldest_ms
 
 
 # Tables
