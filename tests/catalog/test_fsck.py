@@ -708,3 +708,31 @@ def test_many_strays_are_counted(inline_lake: House) -> None:
     found = [f for f in inline_lake.database.fsck() if f.rule == "stray"]
     assert len(found) == 21
     assert "30 files" in found[-1].says
+
+
+@pytest.mark.parametrize("folder", ["_delta_log", "_delta_log/_staged_commits"])
+@pytest.mark.parametrize("target", ["outside", "itself"])
+def test_a_table_whose_log_became_a_link_keeps_no_other_from_being_checked_and_repaired(
+    inline_lake: House, tmp_path: Path, folder: str, target: str
+) -> None:
+    lake = inline_lake
+    lake.way = Way.STAGED
+    tables = {name: lake.create(name) for name in ("a", "b")}
+    for table in tables.values():
+        lake.propose(table.table_id, 1, add())
+        lake.catalog.publish(table.table_id)
+    linked = Path(tables["a"].location.removeprefix("file://")) / folder
+    linked.rename(tmp_path / "moved")
+    (tmp_path / "outside").mkdir()
+    linked.symlink_to(tmp_path / "outside" if target == "outside" else linked.name)
+    store = locations.store_for(tables["b"].location)
+    content = store.get(PublishedCommit(Version(1)).path)
+    store.put(PublishedCommit(Version(1)).path, b"{}")
+    found = {(f.table, f.rule): f for f in problems(lake)}
+    assert found.keys() >= {("main.default.a", "storage"), ("main.default.b", "S10")}
+    assert str(linked) in found["main.default.a", "storage"].says
+    assert ("main.default.b", "S10", True) in {
+        (f.table, f.rule, f.repaired) for f in problems(lake, repair=True)
+    }
+    assert store.get(PublishedCommit(Version(1)).path) == content
+    assert list((tmp_path / "outside").iterdir()) == []

@@ -112,7 +112,19 @@ def replace_by_dangling_link(path: Path) -> None:
     path.symlink_to(path.with_name("nowhere"))
 
 
-HARMS = [replace_by_bytes, cut_short, replace_by_folder, replace_by_link, replace_by_dangling_link]
+def replace_by_link_to_itself(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.name)
+
+
+HARMS = [
+    replace_by_bytes,
+    cut_short,
+    replace_by_folder,
+    replace_by_link,
+    replace_by_dangling_link,
+    replace_by_link_to_itself,
+]
 
 
 @shows("S10")

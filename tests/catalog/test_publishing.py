@@ -518,6 +518,8 @@ def spoil(path: Path, harm: str, outside: Path) -> None:
             path.symlink_to(outside)
         case "a link to nothing":
             path.symlink_to(path.with_name("nothing"))
+        case "a link to itself":
+            path.symlink_to(path.name)
         case "a link to another file":
             path.with_name("other").write_bytes(b"theirs")
             path.symlink_to("other")
@@ -534,7 +536,12 @@ def spoil(path: Path, harm: str, outside: Path) -> None:
             path.write_bytes(b"theirs")
 
 
-LINKS = ("a link out of the table", "a link to a folder", "a link to nothing")
+LINKS = (
+    "a link out of the table",
+    "a link to a folder",
+    "a link to nothing",
+    "a link to itself",
+)
 FOLDERS = ("an empty folder", "a folder", "a pipe")
 
 
@@ -566,7 +573,7 @@ def test_whatever_takes_the_place_of_a_staged_file_the_ratified_bytes_are_put_ba
 
 
 @req("CM-46")
-@pytest.mark.parametrize("harm", ["a link to a folder", "a file", "nothing"])
+@pytest.mark.parametrize("harm", ["a link to a folder", "a link to itself", "a file", "nothing"])
 def test_whatever_takes_the_place_of_the_folder_of_staged_files_they_are_put_back(
     inline_lake: House, tmp_path: Path, harm: str
 ) -> None:

@@ -179,6 +179,23 @@ def test_a_folder_that_links_out_of_the_store_is_refused(
     assert names_in(tmp_path / place) == ["secret"]
 
 
+@pytest.mark.parametrize("target", ["1", "2"])
+def test_a_link_that_leads_to_itself_is_refused(
+    tmp_path: Path, store: LocalStore, target: str
+) -> None:
+    store.put("log/0", b"0")
+    (tmp_path / "root" / "log" / "1").symlink_to(target)
+    (tmp_path / "root" / "log" / "2").symlink_to("1")
+    for call in (store.get, store.head, store.local_path, lambda p: store.put(f"{p}/a", b"")):
+        with pytest.raises(InvalidArgumentError, match="leads to itself"):
+            call("log/1")
+    assert [meta.path for meta in store.list("log")] == ["log/0"]
+    store.put("log/1", b"ours")  # the link goes
+    assert store.get("log/1") == b"ours"
+    store.delete("log/2")
+    assert names_in(tmp_path / "root" / "log") == ["0", "1"]
+
+
 def test_links_that_stay_in_the_store_are_followed(tmp_path: Path, store: LocalStore) -> None:
     store.put("real/a", b"a")
     (tmp_path / "root" / "linked").symlink_to(tmp_path / "root" / "real")

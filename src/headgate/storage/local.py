@@ -244,7 +244,7 @@ class LocalStore:
         return f"{at}/{name}"
 
     def _follow(self, full: str) -> str:
-        """Follow a link to a place in the store; refuse one to a place outside."""
+        """Follow a link to a place in the store; refuse one to a place outside or to itself."""
         try:
             if not self._disk.stat(full).is_link:
                 return full
@@ -253,6 +253,9 @@ class LocalStore:
         resolved = self._disk.resolve(full)
         if not f"{resolved}/".startswith(f"{self._disk.resolve(self._root or '/').rstrip('/')}/"):
             raise InvalidArgumentError(f"The link {full} leads out of {self._root}.")
+        with suppress(OSError):  # its target may be missing
+            if self._disk.stat(resolved).is_link:
+                raise InvalidArgumentError(f"The link {full} leads to itself.")
         return resolved
 
     def _real_root(self) -> str:

@@ -26,7 +26,12 @@ from headgate.catalog.integrity_watch import damage_finding
 from headgate.catalog.publisher import Publisher
 from headgate.catalog.purge import Purger, is_unfinished
 from headgate.catalog.stores.port import WriteUnit
-from headgate.errors import DamagedError, HeadgateError
+from headgate.errors import (
+    DamagedError,
+    HeadgateError,
+    InvalidArgumentError,
+    PermissionDeniedError,
+)
 from headgate.protocol.actions import Sequence, TableId, Version
 from headgate.protocol.encoding import replaced
 from headgate.protocol.table_states import TableKind, TableStatus
@@ -35,6 +40,8 @@ if TYPE_CHECKING:
     from headgate.table.snapshot import Snapshot
 
 _TEMPORARY_FILES_KEPT_MS: Final = 24 * 3600 * 1000  # those of writers that died
+# What storage says of a folder that is a link elsewhere, or that this process may not read.
+_CLOSED: Final = (InvalidArgumentError, PermissionDeniedError)
 
 
 class Inspector(Component):
@@ -125,18 +132,21 @@ class Inspector(Component):
         findings += repaired
         reported = {(finding.table, finding.rule, finding.version) for finding in repaired}
         for done, (row, name) in enumerate(tables, start=1):
-            log = self._log_of(row.location)
-            checked = [
-                *check_table(self._store, row, name, log),
-                *self._derived_files.check(row.id, name, log),
-            ]
-            findings += [
-                finding
-                for finding in checked
-                if (finding.table, finding.rule, finding.version) not in reported
-            ]
-            findings += self._data_findings(row.id, name, repair=repair)
-            self._look_again(row.id)
+            try:
+                log = self._log_of(row.location)
+                checked = [
+                    *check_table(self._store, row, name, log),
+                    *self._derived_files.check(row.id, name, log),
+                ]
+                findings += [
+                    finding
+                    for finding in checked
+                    if (finding.table, finding.rule, finding.version) not in reported
+                ]
+                findings += self._data_findings(row.id, name, repair=repair)
+                self._look_again(row.id)
+            except _CLOSED as error:
+                findings.append(_unchecked(name, error))
             if progress is not None:
                 progress(done, len(tables))
         if table_id is None:
@@ -149,16 +159,21 @@ class Inspector(Component):
     def _repair(self, tables: list[NamedTable]) -> list[Finding]:
         """Repair the logs, then ratify missing commits, which must follow published ones."""
         findings: list[Finding] = []
+        closed: set[TableId] = set()  # the check reports them
         for table in tables:
-            log = self._log_of(table.row.location)
             self._publish(table.row.id)
-            findings += self._log_repair.repair(table.row.id, table.name, log)
+            try:
+                log = self._log_of(table.row.location)
+                findings += self._log_repair.repair(table.row.id, table.name, log)
+            except _CLOSED:
+                closed.add(table.row.id)
             self._publish(table.row.id)
+        tables = [table for table in tables if table.row.id not in closed]
         with self._store.read() as unit:
             others = [
                 NamedTable(row, str(name))
                 for row, name, _ in unit.tables(None)
-                if row.kind is TableKind.MANAGED
+                if row.kind is TableKind.MANAGED and row.id not in closed
             ]
         findings += self._adoption.adopt(tables, others)
         for table in tables:
@@ -220,3 +235,14 @@ class Inspector(Component):
             self._change(table_id, correct_counts)
             findings = [replaced(f, repaired=f.rule == "RD-03") for f in findings]
         return findings
+
+
+def _unchecked(name: str, error: HeadgateError) -> Finding:
+    """Report a table whose storage refuses access; the other tables are checked all the same."""
+    return Finding(
+        rule="storage",
+        severity=Severity.ERROR,
+        table=name,
+        says=f"cannot be checked: {error.message}",
+        remedy="Remove what stands in the place of the folder, or give this process access to it.",
+    )
