@@ -28,6 +28,8 @@ NOT_PUBLIC = [
     "localhost",
     "LocalHost",
     "a.localhost",
+    "localhost.",
+    "a.localhost.",
     "10.1.2.3",
     "172.16.0.1",
     "192.168.1.1",

@@ -217,6 +217,28 @@ def test_a_filter_that_cannot_be_evaluated_says_where(table: Table, where: str, 
         table.to_arrow(where=where)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "id" + " + 1" * 5_000 + " > 1",
+        "id = 1" * 500,
+        "id = 1" + " IS NULL" * 5_000,
+        "NOT " * 400 + "id = 1",
+        "(" * 5_000 + "id = 1" + ")" * 5_000,
+    ],
+)
+def test_a_condition_with_too_many_levels_is_refused(table: Table, text: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="nested too deeply"):
+        table.to_arrow(where=text)
+    with pytest.raises(HeadgateError, match="nested too deeply"):
+        table.add_constraint("deep", text)
+
+
+def test_a_condition_may_be_long(table: Table) -> None:
+    assert table.to_arrow(where=" OR ".join(["id = 1"] * 5_000)).num_rows == 1
+    assert table.to_arrow(where="id" + " + 1" * 150 + " = 151").num_rows == 1
+
+
 @pytest.mark.parametrize("version", ["1", 1.0, True])
 def test_a_version_is_a_whole_number_everywhere(table: Table, version: Any) -> None:
     for read in (table.snapshot, table.to_arrow, table.checkpoint, table.write_checksum):

@@ -7,6 +7,7 @@ from pathlib import Path
 import polars
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
 from headgate.errors import (
     HeadgateError,
@@ -110,6 +111,20 @@ def test_a_misspelled_name_is_refused_and_the_right_one_named(
     assert meant in str(refused.value)
 
 
+def test_a_suggestion_names_no_column_of_ours(water: Water) -> None:
+    """The expressions are resolved where the rows have their positions beside them."""
+    water.make("orders", "id long, amount double")
+    for statement in (
+        lambda: water.lake.delete("orders", F.col("amuont") > 1),
+        lambda: water.lake.delete("orders", "amuont > 1"),
+        lambda: water.lake.update("orders", {"amount": F.col("amuont") + 1}),
+        lambda: water.lake.update("orders", {"amount": "amuont + 1"}, "id = 1"),
+    ):
+        with pytest.raises(HeadgateError, match=r"Did you mean .*`amount`") as refused:
+            statement()
+        assert "headgate" not in str(refused.value)
+
+
 def test_a_wrong_name_of_three_parts_is_pointed_at(water: Water) -> None:
     water.make("orders", "id long")
     for text in (
@@ -194,10 +209,16 @@ def test_a_session_of_ours_logs_no_java_stack_trace(spark: SparkSession, tmp_pat
 import sys
 from headgate.spark import session
 spark = session(master="local[1]", config={"spark.driver.memory": "512m"})
-try:
-    spark.sql("SELECT raise_error('boom')").collect()
-except Exception:
-    print("raised")
+numbers = spark.range(1)
+for query in (
+    spark.sql("SELECT raise_error('boom')"),
+    spark.sql("SELECT 1 / 0"),  # Spark knows the place in the text, and PySpark logs it
+    numbers.select(1 / numbers.id),
+):
+    try:
+        query.collect()
+    except Exception:
+        print("raised")
 """
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -206,5 +227,6 @@ except Exception:
         text=True,
         cwd=tmp_path,
     )
-    assert done.stdout.strip() == "raised"
+    assert done.stdout.split() == ["raised"] * 3
     assert "\tat " not in done.stderr
+    assert "DIVIDE_BY_ZERO" not in done.stderr

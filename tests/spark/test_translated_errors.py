@@ -9,7 +9,7 @@ from pyspark.errors import AnalysisException
 from pyspark.logger import PySparkLogger
 
 from headgate.errors import InvalidArgumentError, InvalidDataError, UnavailableError
-from headgate.spark.failures import first_line, quietly, translated
+from headgate.spark.failures import first_line, log_queries, quietly, translated
 
 
 class Kept(logging.Handler):
@@ -22,9 +22,10 @@ class Kept(logging.Handler):
 
 
 @pytest.fixture
-def kept() -> Iterator[Kept]:
+def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kept]:
     handler = Kept()
     logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    monkeypatch.setattr(logger, "disabled", False)  # as in a session that is not ours
     logger.addHandler(handler)
     yield handler
     logger.removeHandler(handler)
@@ -84,6 +85,27 @@ def test_only_what_is_wrong_is_shown(message: str, line: str) -> None:
     found = first_line(Exception(message))
     assert found.endswith(line)
     assert "pos" not in found
+
+
+@pytest.mark.parametrize(
+    ("named", "shown"),
+    [
+        ("`id`, `⟦headgate⟧row`, `v`", "`id`, `v`"),
+        ("`id`, `t`.`⟦headgate⟧hit`, `⟦headgate⟧row`", "`id`"),
+        ("`⟦headgate⟧row`, `⟦headgate⟧file`, `t`.`id`", "`t`.`id`"),
+        ("`⟦headgate⟧row`, `id`, `⟦headgate⟧file`", "`id`"),
+    ],
+)
+def test_columns_of_ours_are_not_suggested(named: str, shown: str) -> None:
+    assert first_line(Exception(f"Did you mean [{named}].")) == f"Did you mean [{shown}]."
+
+
+def test_errors_of_queries_are_printed_only_if_asked_for(kept: Kept) -> None:
+    logger = logging.getLogger("SQLQueryContextLogger")
+    for on in (False, True, False):
+        log_queries(on)
+        logger.error("printed" if on else "not printed")
+    assert kept.messages == ["printed"]
 
 
 @pytest.mark.parametrize("writes", [True, False])

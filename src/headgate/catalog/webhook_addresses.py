@@ -49,7 +49,8 @@ class WebhookAddresses:
 
     def check_host(self, host: str) -> None:
         """Refuse a host that is known without a name service to be at an address not allowed."""
-        if host.lower() == _LOCAL_NAME or host.lower().endswith(f".{_LOCAL_NAME}"):
+        name = host.lower().removesuffix(".")  # a dot at the end only says that it is complete
+        if name == _LOCAL_NAME or name.endswith(f".{_LOCAL_NAME}"):
             self._check("127.0.0.1", host)
             return
         try:  # also reads `127.1`, `0x7f000001` and `2130706433`, as connecting does

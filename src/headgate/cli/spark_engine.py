@@ -7,7 +7,6 @@ statement and waits for its outcome.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sys
 import tempfile
@@ -148,8 +147,6 @@ def state_folder() -> Path:
 def _spark_on(master: str, warehouse: str) -> Spark:
     from headgate import spark  # slow to load
 
-    for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        logging.getLogger(logger).disabled = True  # repeats every error as JSON
     if master.startswith(_CONNECT):
         return spark.session("headgate sql", remote=master)
     config = {"spark.sql.warehouse.dir": warehouse}

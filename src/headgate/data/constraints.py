@@ -29,6 +29,7 @@ from headgate.protocol.expressions.tree import (
     FunctionCall,
     Opaque,
     OperatorCall,
+    levels,
     nodes,
 )
 from headgate.protocol.scalars import PLAIN_TIMESTAMP
@@ -37,6 +38,7 @@ from headgate.protocol.scalars import PLAIN_TIMESTAMP
 _Values = Any
 
 _UTC_TIMESTAMP: Final = pa.timestamp("us", "UTC")
+_MOST_LEVELS: Final = 200  # of an expression; evaluating more could exhaust the stack
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,8 @@ def _checked(text: str, schema: pa.Schema) -> Expression:
     for node in nodes(tree):
         if isinstance(node, Opaque):
             raise _Unknown(node.why, node.at)
+    if levels(tree) > _MOST_LEVELS:  # evaluating calls itself for each
+        raise _Unknown("it is nested too deeply")
     of = _evaluate(tree, pa.RecordBatch.from_pylist([], schema=schema)).type
     if not pa.types.is_boolean(of):
         raise _Unknown(f"its type is {of}, not boolean")

@@ -79,6 +79,12 @@ def quietly() -> Iterator[None]:
         _quiet.reset(before)
 
 
+def log_queries(on: bool) -> None:
+    """Let PySpark print the errors of queries with their Java stack traces, or not at all."""
+    for name in _LOGGERS:
+        PySparkLogger.getLogger(name).disabled = not on
+
+
 _quiet: Final = ContextVar("quiet", default=False)
 
 
@@ -89,6 +95,9 @@ def _is_logged(record: logging.LogRecord) -> bool:
 _CALLING: Final = "An error occurred while calling"
 _CAUSE: Final = re.compile(r"^(?:Caused by)?: [\w.$]+: ([^\n]+)", re.MULTILINE)
 _LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+# Columns of ours among those that Spark suggests: with the comma after them, or before the last.
+_HELPER: Final = rf"(?:`[^`]*`\.)*`{_BEGIN}[^`]*`"
+_HELPERS: Final = re.compile(f"{_HELPER}, |(?:, )?{_HELPER}")
 # A position in the text that Spark parsed, which is not the user's text.
 _POSITION: Final = re.compile(r";? ?\(?line \d+,? pos \d+\)?;?")
 
@@ -98,7 +107,7 @@ def first_line(error: Exception) -> str:
     text = str(error).strip()
     if text.startswith(_CALLING) and (causes := _CAUSE.findall(text)):
         text = causes[-1]  # the gateway's own line only reports that something failed
-    line = _POSITION.sub("", text.split("\n", 1)[0])
+    line = _HELPERS.sub("", _POSITION.sub("", text.split("\n", 1)[0]))
     return line.rstrip(".") + "." if text else type(error).__name__
 
 

@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headgate.arguments import checked
 from headgate.errors import InvalidArgumentError, UnavailableError
+from headgate.spark.failures import log_queries
 
 _OLDEST_JAVA: Final = 17
 _INSTALL: Final = (
@@ -141,6 +142,7 @@ _ANSI_MODE: Final = Setting(
 )
 
 # Settings of the driver, which have an effect only before it starts.
+_LOG_LEVEL: Final = "spark.log.level"
 _AT_START: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -148,7 +150,7 @@ _AT_START: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
     # Errors are raised; their Java stack traces are logged only for those who ask for it.
-    "spark.log.level": "FATAL",
+    _LOG_LEVEL: "FATAL",
 }
 
 
@@ -167,6 +169,7 @@ def session(
     """
     # Spark starts its workers with the first python3 on the path, which may be another one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    log_queries((config or {}).get(_LOG_LEVEL, "FATAL").upper() not in ("FATAL", "OFF"))
     if remote is not None:
         started: SparkSession = SparkSession.builder.remote(remote).getOrCreate()
         for key, value in (config or {}).items():

@@ -73,3 +73,17 @@ def nodes(tree: Expression) -> Iterator[Expression]:
         yield node
         if isinstance(node, OperatorCall | FunctionCall):
             pending.extend(reversed(node.operands))
+
+
+def levels(tree: Expression) -> int:
+    """Count the levels of a tree; a chain such as `a + b + c` has one for each operator."""
+    count, level = 0, [tree]
+    while level:
+        count += 1
+        level = [
+            operand
+            for node in level
+            if isinstance(node, OperatorCall | FunctionCall)
+            for operand in node.operands
+        ]
+    return count
