@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,8 +19,11 @@ from headgate.errors import (
     PermissionDeniedError,
 )
 from headgate.names import SchemaName, TableName
+from headgate.protocol.actions import TableId, TxnId
+from headgate.protocol.commit.content import Inline
 from headgate.settings import Settings
 from headgate.storage import locations
+from tests.kit.builders import inline, metadata, protocol
 
 NAME = TableName.parse("t")
 
@@ -34,6 +38,11 @@ def opened(lake: Path, *, any_location: bool) -> Catalog:
         ids=RandomIds(clock),
         any_location=any_location,
     )
+
+
+def first(table_id: TableId) -> Inline:
+    """Return version 0 of a table."""
+    return inline(protocol(), metadata(table_id))
 
 
 @pytest.fixture
@@ -209,6 +218,59 @@ def test_a_link_under_an_allowed_location_leads_to_no_other(catalog: Catalog, la
     (landing / "link").symlink_to(victim)
     catalog.add_location(str(landing))
     assert refusals(catalog, str(landing / "link" / "t")) == {PermissionDeniedError}
+
+
+@pytest.mark.parametrize("linked", ["", "/later"])
+def test_no_table_is_created_through_a_link_that_was_put_there_after_it_was_staged(
+    catalog: Catalog, lake: Path, linked: str
+) -> None:
+    landing, victim = lake.parent / "landing", lake.parent / "victim"
+    victim.mkdir()
+    (victim / "later").mkdir()
+    catalog.add_location(str(landing))
+    staged = catalog.stage_table(str(landing / "in" / "later"))
+    folder = landing / f"in{linked}"
+    folder.parent.mkdir(parents=True)
+    folder.symlink_to(victim)
+    txn_id = TxnId(str(uuid.uuid4()))
+    for create in (
+        lambda: catalog.create_table(NAME, staged.table_id, txn_id, first(staged.table_id)),
+        lambda: catalog.register_table(NAME, staged.table_id),
+    ):
+        with pytest.raises(PermissionDeniedError, match="A link leads from"):
+            create()
+    assert [path.name for path in victim.rglob("*")] == ["later"]
+    folder.unlink()
+    catalog.create_table(NAME, staged.table_id, txn_id, first(staged.table_id))
+    catalog.publish(staged.table_id)
+    assert (landing / "in" / "later" / "_delta_log").is_dir()
+
+
+def test_a_table_is_created_under_a_root_and_a_location_that_are_links(tmp_path: Path) -> None:
+    real = tmp_path.resolve() / "real"
+    real.mkdir()
+    (tmp_path / "lake").symlink_to(real, target_is_directory=True)
+    catalog = opened(tmp_path / "lake", any_location=False)
+    try:
+        (real / "landing").mkdir()
+        catalog.add_location(str(tmp_path / "lake" / "landing"))
+        for number, place in enumerate([None, str(tmp_path / "lake" / "landing" / "t")]):
+            table_id = catalog.stage_table(place).table_id
+            name = TableName.parse(f"main.default.t{number}")
+            catalog.create_table(name, table_id, TxnId(str(uuid.uuid4())), first(table_id))
+    finally:
+        catalog.close()
+
+
+@pytest.mark.parametrize("place", ["mine/below", "tables/x", "headgate.db", "."])
+def test_a_path_for_a_new_table_is_in_no_table_and_none_of_the_lakes_files(
+    catalog: Catalog, lake: Path, place: str
+) -> None:
+    catalog.stage_table(str(lake / "mine"))
+    with pytest.raises(AlreadyExistsError):
+        catalog.open_path(str(lake / place), creates=True)
+    free = locations.normalize(str(lake / "free"))
+    assert catalog.open_path(str(lake / "free"), creates=True) == free
 
 
 def test_two_spellings_of_one_folder_are_one_location(lake: Path) -> None:

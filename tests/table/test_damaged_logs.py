@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headgate.errors import MalformedError, PathAccessError, VersionGoneError
+from headgate.errors import HeadgateError, MalformedError, PathAccessError, VersionGoneError
 from headgate.protocol.actions import (
     Action,
     DomainMetadata,
@@ -221,6 +221,44 @@ def test_an_old_version_is_read_whatever_the_log_above_it_is_like(damage: str) -
     for version in (None, Version(5)):
         with pytest.raises(MalformedError, match=r"version 4|00004\.json"):
             by_path(store, version=version)
+
+
+@req("RD-06")
+@pytest.mark.parametrize("damage", ["gap", "torn"])
+@pytest.mark.parametrize("cleaned", [0, 2])
+def test_a_time_before_damage_is_read_and_one_that_damage_may_concern_is_not(
+    damage: str, cleaned: int
+) -> None:
+    appended, now = plain_appended(6), [0]
+    store = MemoryStore(LOCATION, lambda: now[0])
+    for version in range(7):
+        now[0] = 1_000 * version
+        store.put(commit(version), appended.get(commit(version)))
+    if cleaned:
+        checkpointed(store, cleaned, CheckpointForm.CLASSIC)
+    for version in range(cleaned):
+        store.delete(commit(version))
+    if damage == "gap":
+        store.delete(commit(5))
+    else:
+        now[0] = 5_000
+        store.put(commit(5), b"{")
+    for version in (2, 3):
+        assert by_path(store, as_of_ms=1_000 * version + 999).version == version
+    for at_ms in (4_000, 6_000):
+        with pytest.raises(MalformedError, match=r"version 5|00005\.json"):
+            by_path(store, as_of_ms=at_ms)
+
+
+@pytest.mark.parametrize("kept", [(3,), ()])
+def test_an_empty_checkpoint_is_named_where_it_is_missed(kept: tuple[int, ...]) -> None:
+    store = plain_appended(3)
+    checkpoint = ClassicCheckpoint(Version(2)).path
+    store.put(checkpoint, b"")
+    for version in {0, 1, 2, 3} - {*kept}:
+        store.delete(commit(version))
+    with pytest.raises(HeadgateError, match=rf"{checkpoint} cannot be used: it is empty"):
+        by_path(store)
 
 
 @req("RD-02")

@@ -82,6 +82,21 @@ class AllowedLocations(Component):
         if not self._any_location:
             self._refuse_unless_allowed(location, self._usable(location))
 
+    def refuse_if_linked(self, location: str) -> None:
+        """Refuse a new table's location that a link leads elsewhere since it was chosen.
+
+        Links above an allowed location are the administrator's.
+        """
+        real = locations.without_links(location)
+        for outer in (location, self._root, *(entry.url for entry in self.entries())):
+            within = locations.path_within(outer, location)
+            base = locations.without_links(outer) if within else location
+            if real == (locations.join(base, within) if within else base):
+                return
+        raise PermissionDeniedError(
+            f"A link leads from {location} to {real}.", remedy="Remove the link."
+        )
+
     def refuse_inside_table(self, url: str) -> None:
         """Refuse a location inside a Delta table that this catalog may not know.
 

@@ -185,15 +185,20 @@ class Descriptions(Component):
             self.describe_briefly(table_id, published=True)
         return row.location
 
-    def open_path(self, location: str) -> str:
+    def open_path(self, location: str, *, creates: bool = False) -> str:
         """Return a location that clients may use by its path, in its one spelling.
 
-        If there is a table, everything of it that is in no file is published first.
+        If there is a table, everything of it that is in no file is published first. With `creates`
+        the location is for a new table: one in another table or in the lake's own files is refused.
         """
         self._allowed.refuse_unless_allowed(location)
         url = locations.normalize(location)
+        if creates:
+            url = self._allowed.check(location)
         with self._store.read() as unit:
             row = unit.overlapping_table(url)
+            if creates and row is not None and row.location != url:
+                lookup.refuse_overlap(unit, url)
         if row is not None and row.state is TableStatus.ACTIVE:
             self.describe_briefly(row.id, published=True)
         return url

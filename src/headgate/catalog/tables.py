@@ -157,6 +157,8 @@ class TableService(Component):
         with self._store.read() as unit:
             staging = lookup.known(unit, table_id)
             registered = describe(unit, table_id) if _is_registered(unit, staging, name) else None
+        if registered is None:
+            self._allowed.refuse_if_linked(staging.location)
         content = self._log_of(staging.location).read_published(_ZERO)
         if registered is not None:
             if content is not None:  # a cleanup may have deleted it
@@ -261,6 +263,9 @@ class TableService(Component):
         """
         examined = examination.examine(first)
         location = self._own_location(parse_table_id(table_id), name.namespace)
+        with self._store.read() as unit:
+            staging = unit.table(table_id)
+        self._allowed.refuse_if_linked(location if staging is None else staging.location)
 
         def create(unit: WriteUnit) -> None:
             row = unit.table(table_id)

@@ -40,7 +40,7 @@ from headgate.storage.object_store import (
 _ABSENT: Final = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _FORBIDDEN: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
-_MISPLACED: Final = (errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
+_MISPLACED: Final = (errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
 _LATEST_MS: Final = 2**63
 _MAX_OPEN: Final = 128  # files of a batch that are open together, well below usual limits
 

@@ -6,6 +6,7 @@ commits are read. Spec: CM-15 to CM-18.
 """
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -121,7 +122,9 @@ class Source(ABC):
 
     def describe_unusable(self) -> str:
         """Describe the files that could not be used, for an error message."""
-        return "".join(f" {path} cannot be used: {w}" for path, w in self.unusable.items() if w)
+        empty = {item.file.path: "it is empty." for item in self.listing or () if not item.size}
+        unusable = (empty | self.unusable).items()
+        return "".join(f" {path} cannot be used: {why}" for path, why in unusable if why)
 
     def read(self, segment: Segment[RatifiedCommit], base: TableState | None) -> TableState:
         if segment.base is not None:
@@ -343,6 +346,32 @@ class PlainSource(Source):
                     state = replay.apply(state, item.file.version, kept)
         return state
 
+    def version_below_damage(self, at_ms: int) -> Version | None:
+        """Find the version at a time if the log is damaged later; None if that may matter."""
+        listed = log_files(self.log.list())
+        checkpoint = newest_checkpoint(_GREATEST, listed=listed)
+        first = 0 if checkpoint is None else checkpoint.version
+        versions = sorted(
+            file.version
+            for file in listed
+            if isinstance(file, paths.PublishedCommit) and file.version >= first
+        )
+
+        def is_damaged(version: Version) -> bool:
+            try:
+                self.state(version, None)
+            except (errors.MalformedError, errors.VersionGoneError):
+                return True
+            return False
+
+        num_sound = bisect_left(versions, True, key=is_damaged)
+        if num_sound == 0:
+            return None
+        sound = versions[num_sound - 1]
+        _, metadata = complete(self.state(sound, None), self.label)
+        found = self.version_at(at_ms, sound, metadata)
+        return found if found < sound else None
+
     def fill(self, gap: Gap, *, from_base: bool) -> bool:
         if not self._is_whole:
             self._list_all()
@@ -374,7 +403,8 @@ class PlainSource(Source):
             versions.append(checkpoint.version)
         if not versions:
             raise errors.NotFoundError(
-                f"There is no Delta table at {self.label}.", remedy="Check the path."
+                f"There is no Delta table at {self.label}.{self.describe_unusable()}",
+                remedy="Check the path.",
             )
         latest = max(versions)
         while self.log.is_published(Version(latest + 1)):

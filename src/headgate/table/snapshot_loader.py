@@ -90,9 +90,16 @@ def load_path(
     """Load a plain table by its path; refuse a catalog-managed one. Spec: RD-02."""
     source = log_state.PlainSource(location, DeltaLog(store_for(location)))
     last = source.latest
+    if version is None and as_of_ms is not None:
+        try:
+            latest = source.state(last, None)
+        except (errors.MalformedError, errors.VersionGoneError):
+            version, as_of_ms = source.version_below_damage(as_of_ms), None
+            if version is None:
+                raise
     if version is not None and 0 <= version < last:
         latest = source.latest_or_damaged(version)  # the log above it may be damaged
-    else:
+    elif as_of_ms is None:
         latest = source.state(last, None)
     source.refuse_managed(latest)
     if as_of_ms is not None:

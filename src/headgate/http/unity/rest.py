@@ -393,7 +393,8 @@ def open_table(call: Call, body: bodies.TableAccess) -> bodies.OlderCredentials:
 def open_path(call: Call, body: bodies.PathAccess) -> bodies.OlderCredentials:
     """Return credentials for a location."""
     _refuse_unless_access(body.operation)
-    return bodies.OlderCredentials(url=call.catalog.open_path(body.url))
+    creates = body.operation == "PATH_CREATE_TABLE"
+    return bodies.OlderCredentials(url=call.catalog.open_path(body.url, creates=creates))
 
 
 def _refuse_unless_access(operation: str) -> None:
