@@ -117,7 +117,6 @@ def _checked_function(
     signature = inspect.signature(function)
     names = list(signature.parameters)
     label = _label(function, owner)
-    encodable = _refusing_invalid_texts(function, owner)
 
     @functools.cache  # lazily: annotations may refer to names defined later in the module
     def checks() -> dict[str, _Check]:
@@ -142,7 +141,11 @@ def _checked_function(
             name: check(name, value) if name in signature.parameters else value
             for name, value in kwargs.items()
         }
-        return encodable(*positional, *args[len(positional) :], **named)
+        # Not another wrapper: warnings count the frames between them and the caller.
+        try:
+            return function(*positional, *args[len(positional) :], **named)
+        except UnicodeEncodeError as error:
+            raise _invalid_text(error, label) from None
 
     return call
 
@@ -157,14 +160,17 @@ def _refusing_invalid_texts(
         try:
             return function(*args, **kwargs)
         except UnicodeEncodeError as error:
-            if error.reason != "surrogates not allowed":
-                raise
-            raise InvalidArgumentError(
-                f"{_label(function, owner)}(): {shown(error.object)} is not valid Unicode.",
-                remedy="Remove lone surrogates.",
-            ) from None
+            raise _invalid_text(error, _label(function, owner)) from None
 
     return call
+
+
+def _invalid_text(error: UnicodeEncodeError, label: str) -> Exception:
+    if error.reason != "surrogates not allowed":
+        return error
+    return InvalidArgumentError(
+        f"{label}(): {shown(error.object)} is not valid Unicode.", remedy="Remove lone surrogates."
+    )
 
 
 def _label(function: types.FunctionType, owner: type | None) -> str:
