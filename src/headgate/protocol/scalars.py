@@ -85,9 +85,15 @@ def parse_date(text: str) -> dt.date | DistantDate:
         raise ValueError(text)
     cycles, within = _in_cycle(int(found[1]))
     day = dt.date.fromisoformat(f"{within:04d}{found[2]}").toordinal() + cycles * _CYCLE_DAYS
+    return date_at(day - _DAY_ONE_ORDINAL)
+
+
+def date_at(since_1970: int) -> dt.date | DistantDate:
+    """Convert days since 1970 to a date."""
+    day = since_1970 + _DAY_ONE_ORDINAL
     if 1 <= day <= dt.date.max.toordinal():
         return dt.date.fromordinal(day)
-    return DistantDate(day - _DAY_ONE_ORDINAL)
+    return DistantDate(since_1970)
 
 
 def parse_moment(text: str) -> tuple[int, dt.timedelta | None]:

@@ -6,12 +6,9 @@ cannot be read completely raises `UnusableError`.
 """
 
 import io
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from datetime import date, datetime
-from decimal import Decimal
 from typing import Final, TypeVar
 from urllib.parse import unquote
 
@@ -34,10 +31,12 @@ from headgate.table.file_columns import (
     tombstone_table,
 )
 from headgate.table.parallel import in_parallel
+from headgate.table.structured_statistics import instants_of, to_json
 
 T = TypeVar("T")
 
 _BATCH: Final = 64 * 1024
+_OPTIONS: Final = {"coerce_int96_timestamp_unit": "us"}  # nanoseconds overflow in 1677 and 2262
 _WHOLE: Final = 8 << 20  # smaller objects are fetched in one request
 # Actions that are not about files, and a field that each of them has.
 _FEW: Final = {
@@ -210,11 +209,12 @@ def open_parquet(store: ObjectStore, path: str) -> pq.ParquetFile:
     """Open a Parquet file of a store: memory-mapped, fetched whole, or fetched in ranges."""
     local = store.local_path(path)
     if local is not None:
-        return pq.ParquetFile(local, memory_map=True)
+        return pq.ParquetFile(local, memory_map=True, **_OPTIONS)
     meta = store.head(path)
     if meta is None or meta.size <= _WHOLE:
-        return pq.ParquetFile(pa.BufferReader(store.get(path)))
-    return pq.ParquetFile(pa.PythonFile(_Ranges(store, path, meta.size)), pre_buffer=True)
+        return pq.ParquetFile(pa.BufferReader(store.get(path)), **_OPTIONS)
+    file = pa.PythonFile(_Ranges(store, path, meta.size))
+    return pq.ParquetFile(file, pre_buffer=True, **_OPTIONS)
 
 
 class _Ranges(io.RawIOBase):
@@ -392,6 +392,7 @@ def _read_stats(file: pq.ParquetFile) -> pa.ChunkedArray:
     name = "stats" if is_text or "stats_parsed" not in existing else "stats_parsed"
     if name not in existing:
         name = "path"
+    instants = instants_of(file)
     chunks = []
     for columns in _batches(file, "add", [name]):
         column = columns[name]
@@ -400,9 +401,7 @@ def _read_stats(file: pq.ParquetFile) -> pa.ChunkedArray:
         elif is_text:
             chunks.append(column.cast(pa.string()))
         else:
-            values = column.to_pylist()
-            texts = [v if v is None else json.dumps(_plain(v), ensure_ascii=False) for v in values]
-            chunks.append(pa.array(texts, pa.string()))
+            chunks.append(to_json(column, f"add.{name}", instants))
     return pa.chunked_array(chunks, pa.string())
 
 
@@ -411,21 +410,3 @@ def _children(file: pq.ParquetFile, name: str) -> list[str]:
     if name not in schema.names:
         return []
     return [field.name for field in schema.field(name).type]
-
-
-def _plain(value: object) -> object:
-    """Convert a value of structured statistics to the form of JSON statistics."""
-    match value:
-        case dict():
-            return {name: _plain(item) for name, item in value.items() if item is not None}
-        case datetime():
-            text = value.isoformat(timespec="milliseconds")
-            return text.replace("+00:00", "Z")
-        case date():
-            return value.isoformat()
-        case Decimal():
-            return float(value)
-        case bytes():
-            return value.decode("latin-1")
-        case _:
-            return value
