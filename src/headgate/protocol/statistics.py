@@ -1,4 +1,4 @@
-"""Parse `add.stats`; statistics that cannot be parsed count as missing."""
+"""Parse and encode `add.stats`; statistics that cannot be parsed count as missing."""
 
 import json
 from collections.abc import Mapping
@@ -50,6 +50,14 @@ def parse_statistics(text: str | None) -> Statistics:
         return _statistics.decode(text)
     except UNREADABLE:
         return Statistics()
+
+
+def statistics_text(values: object) -> str:
+    """Encode the content of `add.stats`; decimals are numbers with all their digits."""
+    return _exact.encode(values).decode()
+
+
+_exact = msgspec.json.Encoder(decimal_format="number")
 
 
 def bounds_of(file: AddFile) -> Bounds:

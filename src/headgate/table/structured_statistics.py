@@ -4,16 +4,15 @@ import math
 from collections.abc import Callable, Collection
 from typing import Any, Final, TypeAlias
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headgate.protocol.scalars import date_at, moment_at
+from headgate.protocol.statistics import statistics_text
 
 _Plain: TypeAlias = Callable[[Any], object]
 
 _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_encode = msgspec.json.Encoder(decimal_format="number").encode  # decimals keep all digits
 
 
 def instants_of(file: pq.ParquetFile) -> frozenset[str]:
@@ -27,7 +26,7 @@ def to_json(column: pa.Array, path: str, instants: Collection[str]) -> pa.Array:
     plain = _plain(column.type, path, instants)
     # Python cannot hold dates and timestamps outside of the years 1 to 9999.
     values = column.cast(_countable(column.type)).to_pylist()
-    texts = [None if value is None else _encode(plain(value)).decode() for value in values]
+    texts = [None if value is None else statistics_text(plain(value)) for value in values]
     return pa.array(texts, pa.string())
 
 
