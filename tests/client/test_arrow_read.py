@@ -24,6 +24,7 @@ from headgate.errors import (
     InvalidArgumentError,
     InvariantError,
     MalformedError,
+    UnavailableError,
     UnsupportedFeatureError,
 )
 from headgate.protocol import deletion_vectors
@@ -49,6 +50,7 @@ from tests.client.plain_tables import (
     tables,
     written,
 )
+from tests.kit.faulty_stores import Call, WrappedStore
 
 SOME = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -636,6 +638,39 @@ def test_an_absolute_path_into_the_table_is_read_through_its_own_store() -> None
     store.put(f"_delta_log/{0:020d}.json", plain.commit([add]))
     snapshot = load_path("memory://own", store_for=lambda _: store)
     assert to_arrow(snapshot).to_pylist() == [{"x": 1}]
+
+
+class Unreachable(WrappedStore):
+    """A store that does not answer for some paths."""
+
+    def __init__(self, inner: ObjectStore, part: str) -> None:
+        super().__init__(inner)
+        self.part = part
+
+    def around(self, call: Call, effect: Callable[[], Any]) -> Any:
+        if any(self.part in path for path in call.paths):
+            raise UnavailableError("The bucket did not answer.")
+        return effect()
+
+
+@pytest.mark.parametrize(
+    ("part", "file"),
+    [
+        ("parquet", "the data file file%200.parquet"),
+        (".bin", "the deletion vector deletion_vector_.*bin of the data file file%200.parquet"),
+    ],
+)
+def test_a_file_that_cannot_be_reached_is_named_with_table_and_version(
+    part: str, file: str
+) -> None:
+    store = MemoryStore("memory://far")
+    plain = Plain(parse_schema("x long"), features=["deletionVectors"])
+    [vector] = deletion_vectors.vector_file([[1]], UUID(int=1)).descriptors
+    holding(Path(), plain, pa.table({"x": [1, 2]}), store=store, vector=vector)
+    snapshot = load_path("memory://far", store_for=lambda _: Unreachable(store, part))
+    expected = f"memory://far version 0: {file} cannot be reached: The bucket did not answer"
+    with pytest.raises(UnavailableError, match=expected):
+        to_arrow(snapshot)
 
 
 # Asking for less

@@ -94,6 +94,8 @@ def _file_errors(layout: Layout, add: AddFile) -> Iterator[None]:
         yield
     except (FileNotFoundError, errors.NotFoundError) as error:
         raise errors.InvariantError(f"{file} is missing.", remedy=_RESTORE) from error
+    except errors.UnavailableError as error:
+        raise errors.UnavailableError(f"{file} cannot be reached: {error.message}") from error
     except errors.InvalidArgumentError as error:
         raise errors.MalformedError(
             f"{layout.label}: the log names the file {add.path!r}, which cannot be opened:"
@@ -316,6 +318,11 @@ def deleted_rows(layout: Layout, add: AddFile) -> Sequence[int]:
         raise errors.InvariantError(
             f"{layout.label}: the deletion vector {where} of the data file {add.path} is missing.",
             remedy=_RESTORE,
+        ) from error
+    except errors.UnavailableError as error:
+        raise errors.UnavailableError(
+            f"{layout.label}: the deletion vector {where} of the data file {add.path} cannot be"
+            f" reached: {error.message}"
         ) from error
     except (errors.MalformedError, errors.InvalidArgumentError) as error:
         raise errors.MalformedError(
