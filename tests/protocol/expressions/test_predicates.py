@@ -255,6 +255,8 @@ def over(name: str, operator: str, value: Literal) -> Compare:
         (over("t", "<", "2024-01-01T00:00:00Z"), *["2024-01-01T00:00:00.000-08:00"] * 2),
         (over("z", ">", "2024-01-02 00:00:00"), *["2024-01-01T23:59:59.998"] * 2),
         (over("y", "=", "12024-01-01"), "2024-01-01", "2024-01-01"),
+        (over("y", "<", "1582-10-15"), "1582-10-15", "1582-10-15"),
+        (over("y", "=", "0102-01-01"), "0100-01-01", "0100-01-01"),
     ],
 )
 def test_a_file_whose_bounds_rule_it_out_is_skipped(
@@ -282,6 +284,11 @@ def test_a_file_whose_bounds_rule_it_out_is_skipped(
         (over("i", "=", True), 0, 0),
         (over("y", "=", "2024-01-01"), "-0044-03-15", "12024-01-01"),
         (over("d", "=", math.nan), 1.0, 1.0),
+        # The same days in the Julian calendar, in which Spark 2 wrote dates before 1582-10-15.
+        (over("y", "=", "0099-12-30"), "0100-01-01", "0100-01-01"),
+        (over("y", "=", "1582-10-14"), "1582-10-04", "1582-10-04"),
+        (over("t", "=", "0099-12-30T01:02:03Z"), *["0100-01-01T01:02:03.000Z"] * 2),
+        (over("z", "=", "1500-01-10 00:00:00"), *["1500-01-01T00:00:00.000"] * 2),
     ],
 )
 def test_a_bound_that_is_cut_rounded_or_strange_rules_nothing_out(

@@ -63,6 +63,10 @@ STRINGS = Order(
 
 _MILLISECOND = 1_000
 _WIDEST_ZONE = 18 * 3600 * 1_000_000
+# Before this day some writers mean days of the Julian calendar. The two differ by less than a year.
+_GREGORIAN_DAYS = -141_427  # 1582-10-15
+_YEAR_DAYS = 366
+_DAY = 24 * 3600 * 1_000_000
 
 
 def _counted(value: object, data_type: delta.DataType) -> int | None:
@@ -73,10 +77,14 @@ def _counted_bound(direction: int, value: object, data_type: delta.DataType) -> 
     if data_type == delta.BOOLEAN:
         return int(value) if isinstance(value, bool) else None
     number, is_zoned = parse_count(value, data_type)
-    if number is None or data_type == delta.DATE:
-        return number
+    if number is None:
+        return None
+    if data_type == delta.DATE:
+        return number + direction * (_YEAR_DAYS if number < _GREGORIAN_DAYS else 0)
     # Bounds of timestamps are truncated to milliseconds. Without a zone any zone may be meant.
     slack = _MILLISECOND if is_zoned or data_type == delta.TIMESTAMP_NTZ else _WIDEST_ZONE
+    if number < _GREGORIAN_DAYS * _DAY:
+        slack += _YEAR_DAYS * _DAY
     return number + direction * slack
 
 
