@@ -223,6 +223,15 @@ def test_an_old_version_is_read_whatever_the_log_above_it_is_like(damage: str) -
             by_path(store, version=version)
 
 
+def test_a_gap_below_a_checkpoint_is_not_called_log_cleanup() -> None:
+    store = plain_appended(5)
+    checkpointed(store, 5)
+    store.delete(commit(3))
+    with pytest.raises(VersionGoneError, match=r"version 4 .*: the log no longer has version 3\."):
+        by_path(store, version=Version(4))
+    assert paths(by_path(store, version=Version(2))) == ["f1", "f2"]
+
+
 @req("RD-06")
 @pytest.mark.parametrize("damage", ["gap", "torn"])
 @pytest.mark.parametrize("cleaned", [0, 2])

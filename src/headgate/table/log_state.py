@@ -493,8 +493,6 @@ def refuse_unreadable(protocol: Protocol, label: str, version: Version) -> None:
 
 
 def _gone(label: str, version: Version, gap: Gap, unusable: str) -> errors.VersionGoneError:
-    was = "was" if gap.first == gap.last else "were"
     return errors.VersionGoneError(
-        f"{label} version {version} can no longer be read: {gap} {was} removed by log cleanup."
-        f"{unusable}"
+        f"{label} version {version} can no longer be read: the log no longer has {gap}.{unusable}"
     )
