@@ -151,6 +151,50 @@ def test_a_truncated_database_accepts_no_further_change(store: SQLiteStore, path
         found(store)
 
 
+def test_an_emptied_database_is_damaged_and_its_log_is_kept(store: SQLiteStore, path: Path) -> None:
+    os.truncate(path, 0)
+    log = beside(path, "-wal").read_bytes()
+    with pytest.raises(DamagedError, match="truncated"):
+        insert(store, 9)
+    with pytest.raises(DamagedError):
+        found(store)
+    assert store.check_integrity() != []
+    assert beside(path, "-wal").read_bytes() == log  # the only copy of the latest commits
+
+
+@pytest.mark.parametrize(
+    "change", ["DROP TABLE commits", "ALTER TABLE tables RENAME COLUMN head TO x"]
+)
+def test_a_schema_that_another_program_changed_is_damage(
+    store: SQLiteStore, path: Path, change: str
+) -> None:
+    [row] = insert(store, 2)
+    other = apsw.Connection(str(path))
+    other.execute("PRAGMA foreign_keys = OFF")
+    for [name] in other.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+        other.execute(f"DROP TRIGGER {name}")
+    other.execute(change)
+    other.close()
+    with pytest.raises(DamagedError, match="no such"):
+        insert_commits(store, row, commit_row(0))
+    with pytest.raises(DamagedError):
+        found(store)
+
+
+def test_a_database_of_another_program_written_over_this_one_is_damage(
+    store: SQLiteStore, path: Path
+) -> None:
+    foreign = path.with_suffix(".foreign")
+    other = apsw.Connection(str(foreign))
+    other.execute("CREATE TABLE something (x)")
+    other.close()
+    store._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    path.write_bytes(foreign.read_bytes())
+    assert store.check_integrity() != []
+    with pytest.raises(DamagedError):
+        insert(store, 9)
+
+
 def test_a_vacuum_by_another_program_is_not_damage(store: SQLiteStore, path: Path) -> None:
     large(store)
     other = apsw.Connection(str(path))

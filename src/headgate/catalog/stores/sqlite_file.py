@@ -96,6 +96,9 @@ class DatabaseFiles:
                 raise self.record_damage(f"{path} was deleted or moved away")
             if not current.is_same_file(opened):
                 raise self.record_damage(f"{path} was replaced by another file")
+            if path == self.path and not current.size:
+                # Not left to SQLite: it deletes the log beside an empty database.
+                raise self.record_damage(f"{path} was truncated to no bytes")
             if current.size < opened.size:
                 is_whole = False
             if current.size != opened.size:

@@ -6,6 +6,7 @@ of a batch would cost many times the row itself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -36,6 +37,8 @@ from headgate.failpoints import fail_point
 # Rows of one statement; fewer are sent in powers of two, so that there are few distinct texts.
 _MAX_ROWS: Final = 64
 _KEPT_IF_NULL: Final = frozenset({"protocol", "metadata"})
+
+_MISSING: Final = re.compile(r"no such (table|column): |table \w+ has (no column|\d+ columns)")
 
 _INSERT_COMMITS: Final = "INSERT INTO commits VALUES {}"
 _INSERT_SEQUENCES: Final = "INSERT INTO sequences VALUES {}"
@@ -131,6 +134,9 @@ def translated(error: BaseException) -> HeadgateError | None:
         case apsw.IOError() | apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.AuthError():
             return UnavailableError(f"The catalog's file cannot be read or written: {error}.")
         case apsw.CorruptError() | apsw.NotADBError():
+            return DamagedError(f"The catalog's file is damaged: {error}.")
+        case apsw.SQLError() if _MISSING.match(str(error)):
+            # The statements are those of this schema, so another program changed the file.
             return DamagedError(f"The catalog's file is damaged: {error}.")
         case _:
             return None
