@@ -304,7 +304,11 @@ def create_app(serving: Serving, settings: Settings, identity: str | None) -> ap
 
 
 def _identity(store: str) -> str | None:
-    """Return the device and inode of a SQLite store; None for another store or a missing file."""
+    """Return what identifies the database of a store; None if its file is missing."""
+    if is_postgres(store):
+        from headgate.catalog.stores.postgres import database_id  # psycopg is imported on demand
+
+        return database_id(store)
     database = database_file(store)
     try:
         stat = None if database is None else database.stat()
@@ -315,11 +319,12 @@ def _identity(store: str) -> str | None:
 
 def _check_identity(store: str, identity: str | None) -> None:
     """Raise if the database is not the one that the server started with."""
-    # A worker may start after the file was replaced by an older copy, which lacks acknowledged
-    # commits.
+    # A worker may start after the database was replaced by an older copy, which lacks acknowledged
+    # commits, or by an empty one, in which it would create a schema before a dump is restored.
     if identity is not None and _identity(store) != identity:
         raise DamagedError(
-            f"{database_file(store)} was deleted or replaced while it was served.",
+            f"{database_file(store) or 'The database'} was deleted or replaced while it was "
+            "served.",
             remedy="Stop the server, put the right database in its place, start the server again, "
             "then run `headgate fsck --repair`.",
         )

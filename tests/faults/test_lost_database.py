@@ -157,3 +157,26 @@ def test_a_server_outlives_its_workers_while_postgresql_is_down(
         eventually(server.is_ready)
         table.append(rows(2))
         assert set(values_in(table)) == {1, 2}
+
+
+def test_a_server_refuses_a_database_that_was_created_in_place_of_its_own(
+    tmp_path: Path, database: Postgres
+) -> None:
+    address = database.new_database()
+    name = address.rpartition("/")[2]
+    _connect.init(address, str(tmp_path / "tables"))
+    with serving(address) as server, session_at(server.address, lost_s=1, unknown_s=1) as session:
+        table = session.create_table("t", "value long")
+        table.append(rows(1))
+        with database.connect() as admin:
+            admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+            admin.execute(f"CREATE DATABASE {name}".encode())
+        eventually(lambda: is_refusing(server) and "damaged" in health(server).text)
+        with pytest.raises(HeadgateError):
+            table.append(rows(2))
+        server.kill_worker()
+        eventually(lambda: "not ready" in health(server).text)
+        assert "deleted or replaced while it was served" in health(server).text
+        with database.connect(address) as other:  # nothing is in the way of a restore
+            schemas = "SELECT count(*) FROM pg_namespace WHERE nspname = 'headgate'"
+            assert other.execute(schemas.encode()).fetchall() == [(0,)]

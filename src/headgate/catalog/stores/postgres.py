@@ -38,7 +38,7 @@ from headgate.catalog.stores.port import (
 )
 from headgate.catalog.stores.postgres_reader import PostgresReadUnit
 from headgate.catalog.stores.postgres_writer import PostgresWriteUnit
-from headgate.catalog.stores.reader import Row, Statement, Values
+from headgate.catalog.stores.reader import Row, Statement, Values, no_clock
 from headgate.catalog.stores.writer import consistent
 from headgate.clock import Clock
 from headgate.errors import (
@@ -100,6 +100,11 @@ _RETRYABLE: Final = (
     errors.QueryCanceled,
     errors.TooManyConnections,
 )
+_RESTORE: Final = (
+    "Restore the database from a backup: stop every process that uses it, run `pg_restore`, start "
+    "again, then run `headgate fsck --repair`. If a newer Headgate has migrated the database, use "
+    "that one instead."
+)
 _log = logging.getLogger(__name__)
 
 Connection = psycopg.Connection[Row]
@@ -134,8 +139,10 @@ class PostgresStore:
         self._process = os.getpid()
         self._is_closed = False
         self._version = 0
+        self._committed = 0  # the newest sequence that this process wrote
+        self._damage: DamagedError | None = None
         try:
-            with self._turn:
+            with self._turn, self._noticing_damage():
                 writer = self._writing_connection()
                 self._check_server(writer)
                 self._migrate(writer)
@@ -152,23 +159,29 @@ class PostgresStore:
     @contextmanager
     def _reading(self, begin: list[Statement]) -> Iterator[ReadUnit]:
         self._refuse_if_closed()
+        with self._noticing_damage(), self._permit():
+            transaction = _ReadTransaction(self._reader(), begin, self._new_reader)
+            try:
+                yield PostgresReadUnit(transaction)
+            finally:
+                self._release(transaction.connection)
+
+    @contextmanager
+    def _permit(self) -> Iterator[None]:
+        """Wait until a further connection for reading may be used."""
         if not self._free.acquire(timeout=self._patience):
             raise UnavailableError(
                 f"All {self._readers} connections for reading the catalog's database were in use "
                 f"for {self._patience:g} s."
             )
         try:
-            transaction = _ReadTransaction(self._reader(), begin, self._new_reader)
-            try:
-                yield PostgresReadUnit(transaction)
-            finally:
-                self._release(transaction.connection)
+            yield
         finally:
             self._free.release()
 
     @contextmanager
     def write(self) -> Iterator[WriteUnit]:
-        with self._turn:
+        with self._turn, self._noticing_damage():
             self._refuse_if_closed()
             connection, epoch, clock = self._begin()
             unit = PostgresWriteUnit(_Transaction(connection), epoch, clock)
@@ -183,6 +196,7 @@ class PostgresStore:
                 raise
             if unit.has_written:
                 self._commit(connection)
+                self._committed = unit.sequence or self._committed
             else:
                 self._roll_back(connection, _RELEASE)
 
@@ -207,7 +221,7 @@ class PostgresStore:
                     # If it was applied already, the epoch is another now: it is not applied twice.
                     doubts.append(doubt)
 
-        with self._turn:
+        with self._turn, self._noticing_damage():
             self._refuse_if_closed()
             try:
                 with consistent():
@@ -216,7 +230,13 @@ class PostgresStore:
                 if doubts:
                     raise doubts[0] from error
                 raise
-        return Epoch(*rows[0]) if rows else None
+            if not rows:  # others wrote meanwhile, or the database is another one now
+                with self.read_latest() as unit:
+                    self._refuse_if_older(unit.epoch().sequence)
+                return None
+            epoch = Epoch(*rows[0])
+            self._committed = epoch.sequence
+            return epoch
 
     def check_integrity(self) -> list[str]:
         return []  # PostgreSQL checks its own pages as it reads them
@@ -245,6 +265,26 @@ class PostgresStore:
                     self._writer.close()
             self._idle.clear()
             self._writer = None
+
+    @contextmanager
+    def _noticing_damage(self) -> Iterator[None]:
+        """Refuse all use after damage was found: what was written since is not certain."""
+        if self._damage is not None:
+            raise DamagedError(self._damage.message, remedy=self._damage.remedy)
+        try:
+            yield
+        except DamagedError as error:
+            self._damage = self._damage or error
+            raise
+
+    def _refuse_if_older(self, sequence: int) -> None:
+        """Raise if a commit of this process is missing, as when an older dump was restored."""
+        if sequence < self._committed:
+            raise DamagedError(
+                "The catalog's database is an older copy, and nothing is committed to it: its last "
+                f"sequence is {sequence}, but {self._committed} was committed.",
+                remedy=_RESTORE,
+            )
 
     # Connections
 
@@ -339,7 +379,14 @@ class PostgresStore:
                 try:
                     cursor = connection.execute(_LOCK, prepare=False)
                     cursor.nextset()
-                    [[sequence, changes, clock_ms]] = cursor.fetchall()
+                    rows = cursor.fetchall()
+                    if not rows:
+                        self._roll_back(connection)
+                        raise no_clock()
+                    [[sequence, changes, clock_ms]] = rows
+                    if sequence < self._committed:
+                        self._roll_back(connection)
+                        self._refuse_if_older(sequence)
                     return connection, Epoch(sequence, changes), CatalogClock(sequence, clock_ms)
                 except psycopg.Error:
                     if not connection.closed or has_reconnected:
@@ -464,8 +511,14 @@ class PostgresStore:
                 f"The schema {self._schema} of this database belongs to another program.",
                 remedy="Name another database, or another schema.",
             )
-        [[version]] = connection.execute("SELECT version FROM schema_version").fetchall()
-        return int(version)
+        rows = connection.execute("SELECT version FROM schema_version").fetchall()
+        if not rows:
+            raise DamagedError(
+                f"The schema {self._schema} of this database has no version: it may be half "
+                "restored.",
+                remedy=_RESTORE,
+            )
+        return int(rows[0][0])
 
 
 class _ArrayDumper(Dumper):
@@ -623,6 +676,15 @@ def _is_in_doubt(connection: Connection, error: psycopg.Error) -> bool:
     return error.sqlstate.startswith(("08", "57P", "40003"))
 
 
+def database_id(dsn: str) -> str:
+    """Return what distinguishes a database from one that is created in its place."""
+    parameters = {**_CONNECT_OPTIONS, **_parsed(dsn)}
+    query = "SELECT oid FROM pg_database WHERE datname = current_database()"
+    with _translating(), psycopg.connect("", **parameters) as connection:  # type: ignore[arg-type]
+        [[oid]] = connection.execute(query).fetchall()
+    return str(oid)
+
+
 def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
 
@@ -641,7 +703,10 @@ def _translated(error: psycopg.Error) -> HeadgateError:
                 remedy="Free space, then try again.",
             )
         case errors.DataCorrupted() | errors.IndexCorrupted():
-            return DamagedError(f"The catalog's database is damaged: {reason}.")
+            return DamagedError(f"The catalog's database is damaged: {reason}.", remedy=_RESTORE)
+        case errors.UndefinedTable() | errors.UndefinedColumn() | errors.InvalidSchemaName():
+            # The statements are those of this schema, so something else changed the database.
+            return DamagedError(f"The catalog's database is damaged: {reason}.", remedy=_RESTORE)
         case errors.InsufficientPrivilege():
             return RefusedError(
                 f"The database user lacks a privilege: {reason}.",

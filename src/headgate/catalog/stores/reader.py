@@ -29,6 +29,7 @@ from headgate.catalog.stores.port import (
     TableRow,
     TokenRow,
 )
+from headgate.errors import DamagedError
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.commit.content import Way
@@ -199,8 +200,10 @@ class SQLReadUnit(ABC):
         return None if row is None else CatalogClock(*row)
 
     def epoch(self) -> Epoch:
-        [row] = self._fetch(self.epoch_query)
-        return Epoch(*row)
+        rows = self._fetch(self.epoch_query)
+        if not rows:
+            raise no_clock()
+        return Epoch(*rows[0])
 
     def oldest_event(self) -> CatalogClock | None:
         row = self._fetch_one(_OLDEST_EVENT)
@@ -489,6 +492,11 @@ def as_table(row: Row) -> TableRow:
 def table_values(row: TableRow) -> Values:
     """Return the columns of a table."""
     return (*row[:2], row.state.value, *row[3:-1], row.kind.value)
+
+
+def no_clock() -> DamagedError:
+    """Return the error for a database in which the row of the clock is missing."""
+    return DamagedError("The catalog's database is damaged: its clock is missing.")
 
 
 def _as_commit(row: Row) -> CommitRow:
