@@ -6,6 +6,17 @@ help). Callers decide on `code` and `retry`, never on the text. This module know
 
 import enum
 from collections.abc import Sequence
+from typing import Final
+
+LONGEST_MESSAGE: Final = 8_000  # a message may repeat what a client sent, and it is logged
+
+
+def shortened(text: str, most: int) -> str:
+    """Cut a text that is too long, in its middle."""
+    if len(text) <= most:
+        return text
+    kept = most // 2
+    return f"{text[:kept]}… ({len(text) - 2 * kept} characters left out) …{text[-kept:]}"
 
 
 class Retry(enum.Enum):
@@ -24,10 +35,10 @@ class HeadgateError(Exception):
     remedy = "Report this with the message above."
 
     def __init__(self, message: str, *, remedy: str | None = None) -> None:
-        self.message = message
+        self.message = shortened(message, LONGEST_MESSAGE)
         if remedy is not None:
-            self.remedy = remedy
-        super().__init__(f"{message} {self.remedy} [{self.code}]")
+            self.remedy = shortened(remedy, LONGEST_MESSAGE)
+        super().__init__(f"{self.message} {self.remedy} [{self.code}]")
 
 
 class RefusedError(HeadgateError):

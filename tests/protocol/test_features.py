@@ -181,6 +181,15 @@ def test_a_malformed_protocol_is_told_what_is_wrong(protocol: Protocol, problem:
     assert any(problem in message for message in features.valid(protocol))
 
 
+@pytest.mark.timeout(30)
+def test_many_features_are_checked_in_proportion_to_their_number() -> None:
+    names = [f"feature{number}" for number in range(100_000)]  # about a megabyte
+    protocol = Protocol(
+        min_reader_version=3, min_writer_version=7, reader_features=names, writer_features=names
+    )
+    assert features.valid(protocol) == []
+
+
 def test_a_feature_nobody_knows_is_valid_and_refused_by_name() -> None:
     protocol = listing(["shining"], ["shining", "shimmering"])
     assert features.valid(protocol) == []

@@ -107,7 +107,7 @@ def _problem(code: str, detail: str, remedy: str, retry: errors.Retry, **more: A
         title=HTTPStatus(status).phrase,
         status=status,
         code=code,
-        detail=detail,
+        detail=errors.shortened(detail, errors.LONGEST_MESSAGE),
         remedy=remedy,
         retry=retry,
         **more,

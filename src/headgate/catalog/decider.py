@@ -35,7 +35,7 @@ from headgate.protocol.actions import TableId, TxnId, Version
 from headgate.protocol.commit import decide as pure
 from headgate.protocol.commit.conflicts import Changes, Conflict, Winner
 from headgate.protocol.commit.decide import Need, NeedWinners, NextCommit
-from headgate.protocol.commit.examination import Violation
+from headgate.protocol.commit.examination import Violation, reported
 from headgate.protocol.commit.facts import (
     Closed,
     ExaminedProposal,
@@ -283,7 +283,7 @@ class Decider:
                 unit.write_batch(draft.batch())
                 return answer
             case pure.Reject(_, violations):
-                raise InvalidCommitError(proposal.parts[0].table_id, violations)
+                raise InvalidCommitError(proposal.parts[0].table_id, reported(violations))
             case pure.Refuse(error):
                 raise error
             case unreachable:
@@ -395,7 +395,7 @@ class Decider:
     ) -> Decided:
         txn_id = proposal.txn_id
         answer = Rejected(
-            txn_id=txn_id, conflicts=found[:_CONFLICTS_REPORTED], violations=violations
+            txn_id=txn_id, conflicts=found[:_CONFLICTS_REPORTED], violations=reported(violations)
         )
         row = RejectionRow(txn_id, proposal.intent, to_json(answer), facts.now_ms)
         for part in proposal.parts:

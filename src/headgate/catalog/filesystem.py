@@ -55,7 +55,7 @@ from headgate.protocol import txn_ids
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.commit import admission, examination
 from headgate.protocol.commit.content import Inline, Put, Way
-from headgate.protocol.commit.examination import Examined, Violation
+from headgate.protocol.commit.examination import Examined, Violation, reported
 from headgate.protocol.commit.facts import Head
 from headgate.protocol.encoding import replaced
 from headgate.protocol.log import timestamps
@@ -166,7 +166,7 @@ class FilesystemCatalog:
             return self._taken(place, part.version, proposal.txn_id)
         violations = self._violations(place, part, examined, proposal.txn_id)
         if violations:
-            return Rejected(txn_id=proposal.txn_id, violations=tuple(violations))
+            return Rejected(txn_id=proposal.txn_id, violations=reported(violations))
         place = self._sync(place, proposal.txn_id)
         fail_point("filesystem.before_put")
         path = PublishedCommit(part.version).path

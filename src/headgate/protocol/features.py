@@ -6,6 +6,7 @@ it is supported and its condition in the metadata holds.
 
 import enum
 import functools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 
 import msgspec
@@ -422,18 +423,19 @@ def valid(protocol: Protocol) -> list[str]:
     """List what makes a protocol malformed; unknown features are allowed."""
     found = list(_version_problems(protocol))
     readers, writers = protocol.reader_features or [], protocol.writer_features or []
+    known_to_writers = set(writers)
     for listed, whose in ((readers, "readerFeatures"), (writers, "writerFeatures")):
-        twice = sorted({name for name in listed if listed.count(name) > 1})
+        twice = sorted(name for name, count in Counter(listed).items() if count > 1)
         found.extend(f"{name} is twice in {whose}" for name in twice)
     for name in sorted(set(readers)):
-        if name not in writers:
+        if name not in known_to_writers:
             found.append(f"{name} is in readerFeatures and not in writerFeatures")
         if _kind(name) is FeatureKind.WRITER:
             found.append(f"{name} is a writer feature and is in readerFeatures")
     supported_by_readers = readers_features(protocol)
     found.extend(
         f"{name} is in writerFeatures and not supported for readers"
-        for name in sorted(set(writers) - supported_by_readers)
+        for name in sorted(known_to_writers - supported_by_readers)
         if _kind(name) is FeatureKind.READER_WRITER
     )
     found.extend(

@@ -8,11 +8,12 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Many
+from typing import Final
 from urllib.parse import unquote
 
 import msgspec
 
-from headgate.errors import InvariantError, MalformedError
+from headgate.errors import InvariantError, MalformedError, shortened
 from headgate.protocol import actions
 from headgate.protocol.commit import strict_json
 from headgate.protocol.commit.conflicts import Changes, summarize
@@ -23,6 +24,9 @@ from headgate.protocol.data_paths import normal_path
 from headgate.protocol.paths import LOG
 from headgate.protocol.statistics import NO_BOUNDS, UNREADABLE, Bounds, decode_bounds
 
+_LONGEST_VIOLATION: Final = 1_000
+_VIOLATIONS_REPORTED: Final = 100
+
 
 class Violation(msgspec.Struct, frozen=True, omit_defaults=True):
     """A rule that content breaks, and where."""
@@ -31,8 +35,22 @@ class Violation(msgspec.Struct, frozen=True, omit_defaults=True):
     says: str
     line: int | None = None
 
+    def __post_init__(self) -> None:
+        if len(self.says) > _LONGEST_VIOLATION:  # it repeats a part of the content
+            shorter = shortened(self.says, _LONGEST_VIOLATION)
+            msgspec.structs.force_setattr(self, "says", shorter)
+
     def __str__(self) -> str:
         return self.says if self.line is None else f"line {self.line}: {self.says}"
+
+
+def reported(violations: Many[Violation]) -> tuple[Violation, ...]:
+    """Return the violations to report and record: all, or the first if there are very many."""
+    left_out = len(violations) - _VIOLATIONS_REPORTED
+    if left_out <= 0:
+        return tuple(violations)
+    rest = Violation("too-many-violations", f"there are {left_out} violations more")
+    return (*violations[:_VIOLATIONS_REPORTED], rest)
 
 
 # A Struct since every commit makes one: a frozen dataclass of this size takes longer to create than
