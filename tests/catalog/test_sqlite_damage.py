@@ -181,6 +181,15 @@ def test_a_schema_that_another_program_changed_is_damage(
         found(store)
 
 
+def test_an_emptied_log_is_damage(store: SQLiteStore, path: Path) -> None:
+    os.truncate(beside(path, "-wal"), 0)
+    store._idle[:] = [store._connect(apsw.SQLITE_OPEN_READWRITE)]  # with no page in memory
+    with pytest.raises(DamagedError):
+        found(store)
+    with pytest.raises(DamagedError):
+        insert(store, 9)
+
+
 def test_a_database_of_another_program_written_over_this_one_is_damage(
     store: SQLiteStore, path: Path
 ) -> None:

@@ -40,6 +40,8 @@ _KEPT_IF_NULL: Final = frozenset({"protocol", "metadata"})
 
 _MISSING: Final = re.compile(r"no such (table|column): |table \w+ has (no column|\d+ columns)")
 
+_LOST_BYTES: Final = (apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS)
+
 _INSERT_COMMITS: Final = "INSERT INTO commits VALUES {}"
 _INSERT_SEQUENCES: Final = "INSERT INTO sequences VALUES {}"
 _INSERT_REJECTIONS: Final = "INSERT INTO rejections VALUES {}"
@@ -131,6 +133,8 @@ def translated(error: BaseException) -> HeadgateError | None:
             )
         case apsw.BusyError():
             return UnavailableError(f"The catalog's file is locked by another process: {error}.")
+        case apsw.IOError() if getattr(error, "extendedresult", None) in _LOST_BYTES:
+            return DamagedError(f"The catalog's file is damaged: {error}.")
         case apsw.IOError() | apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.AuthError():
             return UnavailableError(f"The catalog's file cannot be read or written: {error}.")
         case apsw.CorruptError() | apsw.NotADBError():
