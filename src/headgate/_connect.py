@@ -225,7 +225,7 @@ def database_file(address: str) -> Path | None:
         path = address.removeprefix("sqlite://")
         if not path.startswith("/") or path == "/":
             raise errors.InvalidArgumentError(
-                f"{address!r} does not contain the path of a file.",
+                f"{locations.shown(address)!r} does not contain the path of a file.",
                 remedy="Write sqlite:///path/to/file.db.",
             )
         return Path(path)

@@ -11,7 +11,12 @@ import pytest
 
 from headgate.api.events import Event
 from headgate.catalog.webhook_addresses import WebhookAddresses
-from headgate.errors import HeadgateError, InvalidArgumentError, PermissionDeniedError
+from headgate.errors import (
+    HeadgateError,
+    InvalidArgumentError,
+    PermissionDeniedError,
+    UnavailableError,
+)
 from headgate.http.webhooks import Webhook
 from headgate.protocol.actions import Sequence
 from headgate.settings import Settings
@@ -49,6 +54,7 @@ NOT_PUBLIC = [
     "[fe80::1%1]",
     "[fec0::1]",
     "[::127.0.0.1]",
+    "[::ffff:0:127.0.0.1]",
     "[64:ff9b:1::7f00:1]",
     "[3fff::1]",
 ]
@@ -132,6 +138,20 @@ def test_a_name_that_resolves_to_a_private_address_is_not_posted_to(
     with pytest.raises(PermissionDeniedError):
         Webhook(url, WebhookAddresses(""))(EVENT)
     assert receiver.posted == []
+
+
+def test_a_name_that_cannot_be_resolved_is_refused_like_one_of_a_private_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refusal(host: str) -> str:
+        with pytest.raises(PermissionDeniedError) as refused:
+            WebhookAddresses("10.0.0.0/8").resolve(host, 80)
+        return str(refused.value).replace(host, "")
+
+    resolves_to(monkeypatch, "127.0.0.1")
+    assert refusal("receiver.example") == refusal("absent.invalid")
+    with pytest.raises(UnavailableError, match="cannot be resolved"):  # any may be named: no secret
+        WebhookAddresses("*").resolve("absent.invalid", 80)
 
 
 @pytest.mark.parametrize("addresses", [("8.8.8.8", "127.0.0.1"), ("127.0.0.1", "8.8.8.8")])

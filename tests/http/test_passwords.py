@@ -80,6 +80,8 @@ def test_no_piece_of_a_password_is_in_an_error(form: str, monkeypatch: pytest.Mo
         "s3://ana:xyzzy@plugh@bucket/lake?catalog=none",
         "s3://ana:xyzzy@bucket/lake?catalog=filesystem",
         "ftp://ana:xyzzy:plugh@server/lake",
+        "sqlite://ana:xyzzy@plugh@/lake",
+        "sqlite://ana:xyzzy@server",
     ],
 )
 def test_a_password_in_another_address_is_not_shown_either(

@@ -8,6 +8,7 @@ that come from there. The setting `listener_networks` allows more.
 from __future__ import annotations
 
 import ipaddress
+import logging
 import socket
 from typing import Final
 
@@ -27,12 +28,14 @@ _NOT_PUBLIC: Final = tuple(
             "168.63.129.16/32",  # of the host of a machine in Azure
             "192.0.0.0/24",  # protocol assignments; clouds have metadata services there
             "::/96",  # IPv4-compatible, deprecated
+            "::ffff:0:0:0/96",  # IPv4-translated
             "64:ff9b:1::/48",  # NAT64 into local networks
             "3fff::/20",  # documentation
             "fec0::/10",  # site-local, deprecated
         ),
     )
 )
+_log = logging.getLogger(__name__)
 _REMEDY: Final = (
     "Use a public address, or allow its network in HEADGATE_LISTENER_NETWORKS, where the server "
     "runs."
@@ -65,7 +68,12 @@ class WebhookAddresses:
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
-            raise UnavailableError(f"The host {host} cannot be resolved.") from error
+            if self._is_any:
+                raise UnavailableError(f"The host {host} cannot be resolved.") from error
+            # No other answer than for a private address: a client that registers a listener must
+            # not learn from it which names there are in the server's network.
+            _log.info("the host %s cannot be resolved: %s", host, error)
+            raise _not_public(host) from error
         addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
         for address in addresses:
             self._check(address, host)
@@ -73,15 +81,19 @@ class WebhookAddresses:
 
     def _check(self, address: str, host: str) -> None:
         if not self._is_any and not self._is_allowed(_unwrapped(address)):
-            raise PermissionDeniedError(
-                f"Events are not posted to {host[:200]}: its address is not public.", remedy=_REMEDY
-            )
+            raise _not_public(host)
 
     def _is_allowed(self, address: _Address) -> bool:
         is_special = any(address in network for network in _NOT_PUBLIC)
         if address.is_global and not address.is_multicast and not is_special:
             return True
         return any(address in network for network in self._networks)
+
+
+def _not_public(host: str) -> PermissionDeniedError:
+    return PermissionDeniedError(
+        f"Events are not posted to {host[:200]}: its address is not public.", remedy=_REMEDY
+    )
 
 
 def _unwrapped(text: str) -> _Address:
