@@ -247,17 +247,25 @@ def test_no_table_is_created_through_a_link_that_was_put_there_after_it_was_stag
 
 
 def test_a_table_is_created_under_a_root_and_a_location_that_are_links(tmp_path: Path) -> None:
-    real = tmp_path.resolve() / "real"
-    real.mkdir()
-    (tmp_path / "lake").symlink_to(real, target_is_directory=True)
+    tmp_path = tmp_path.resolve()
+    real = tmp_path / "real"
+    (real / "data").mkdir(parents=True)
+    (tmp_path / "root").symlink_to(real / "data")
+    init(tmp_path / "lake", root=str(tmp_path / "root"))
     catalog = opened(tmp_path / "lake", any_location=False)
     try:
-        (real / "landing").mkdir()
-        catalog.add_location(str(tmp_path / "lake" / "landing"))
-        for number, place in enumerate([None, str(tmp_path / "lake" / "landing" / "t")]):
-            table_id = catalog.stage_table(place).table_id
-            name = TableName.parse(f"main.default.t{number}")
-            catalog.create_table(name, table_id, TxnId(str(uuid.uuid4())), first(table_id))
+        landing = tmp_path / "landing"
+        catalog.add_location(str(landing))
+        staged = [catalog.stage_table(), catalog.stage_table(str(landing / "t"))]
+        landing.symlink_to(real)  # by the administrator who registered it
+        names = [TableName.parse("own"), TableName.parse("chosen")]
+        for name, table in zip(names, staged, strict=True):
+            txn_id = TxnId(str(uuid.uuid4()))
+            catalog.create_table(name, table.table_id, txn_id, first(table.table_id))
+            assert catalog.resolve(name).location == table.location
+        catalog.publish(staged[0].table_id)
+        log = real / "data" / "tables" / staged[0].table_id / "_delta_log"
+        assert [path.name for path in log.glob("*.json")] == [f"{0:020}.json"]
     finally:
         catalog.close()
 

@@ -83,19 +83,21 @@ class AllowedLocations(Component):
             self._refuse_unless_allowed(location, self._usable(location))
 
     def refuse_if_linked(self, location: str) -> None:
-        """Refuse a new table's location that a link leads elsewhere since it was chosen.
+        """Refuse a new table's location if a link was put on its way since it was chosen.
 
-        Links above an allowed location are the administrator's.
+        Links above an allowed location are the administrator's, and are followed.
         """
+        allowed = (self._root, *(entry.url for entry in self.entries()))
+        expected = {location} | {
+            locations.join(locations.without_links(outer), within)
+            for outer in allowed
+            if (within := locations.path_within(outer, location))
+        }
         real = locations.without_links(location)
-        for outer in (location, self._root, *(entry.url for entry in self.entries())):
-            within = locations.path_within(outer, location)
-            base = locations.without_links(outer) if within else location
-            if real == (locations.join(base, within) if within else base):
-                return
-        raise PermissionDeniedError(
-            f"A link leads from {location} to {real}.", remedy="Remove the link."
-        )
+        if real not in expected:
+            raise PermissionDeniedError(
+                f"A link leads from {location} to {real}.", remedy="Remove the link."
+            )
 
     def refuse_inside_table(self, url: str) -> None:
         """Refuse a location inside a Delta table that this catalog may not know.

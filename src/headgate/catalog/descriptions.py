@@ -56,8 +56,7 @@ class Descriptions(Component):
         with self._keeping:
             for key in (info.name.key, info.table_id):
                 other = self._kept.get(key)
-                is_older = other is not None and other.table_id == info.table_id
-                if not is_older or (other is not None and other.latest <= info.latest):
+                if other is None or other.table_id != info.table_id or other.latest <= info.latest:
                     self._kept[key] = info
         return info
 
@@ -191,14 +190,15 @@ class Descriptions(Component):
         If there is a table, everything of it that is in no file is published first. With `creates`
         the location is for a new table: one in another table or in the lake's own files is refused.
         """
-        self._allowed.refuse_unless_allowed(location)
-        url = locations.normalize(location)
         if creates:
             url = self._allowed.check(location)
+        else:
+            self._allowed.refuse_unless_allowed(location)
+            url = locations.normalize(location)
         with self._store.read() as unit:
             row = unit.overlapping_table(url)
-            if creates and row is not None and row.location != url:
-                lookup.refuse_overlap(unit, url)
+        if creates and row is not None and row.location != url:
+            raise lookup.overlap(url, row)
         if row is not None and row.state is TableStatus.ACTIVE:
             self.describe_briefly(row.id, published=True)
         return url

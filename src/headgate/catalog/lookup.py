@@ -72,10 +72,15 @@ def refuse_overlap(unit: ReadUnit, location: str) -> None:
     """Raise if a table is at a location, above it or below it."""
     other = unit.overlapping_table(location)
     if other is not None:
-        raise AlreadyExistsError(
-            f"{location} overlaps table {other.id} at {other.location}.",
-            remedy="Choose a location that is not inside another table's, and contains none.",
-        )
+        raise overlap(location, other)
+
+
+def overlap(location: str, other: TableRow) -> AlreadyExistsError:
+    """Return the error for a location that overlaps another table's."""
+    return AlreadyExistsError(
+        f"{location} overlaps table {other.id} at {other.location}.",
+        remedy="Choose a location that is not inside another table's, and contains none.",
+    )
 
 
 def refuse_unless_allowed(row: TableRow, transition: TableTransition) -> None:
