@@ -165,7 +165,7 @@ class Severity(enum.Enum):
     NOTE = "note"  # for information
 
 
-class Finding(Message, frozen=True, kw_only=True):
+class Finding(Message, frozen=True):
     """A result of comparing the catalog with a log, and what to do about it."""
 
     rule: str

@@ -23,13 +23,8 @@ _CLOSE_S: Final = 1.0
 
 def damage_finding(error: DamagedError) -> Finding:
     """Report a damaged database as a finding of `fsck`."""
-    return Finding(
-        rule="database",
-        severity=Severity.ERROR,
-        table="catalog",
-        says=f"cannot be checked. {error.message}",
-        remedy=error.remedy,
-    )
+    says = f"cannot be checked. {error.message}"
+    return Finding("database", Severity.ERROR, "catalog", says, error.remedy)
 
 
 class IntegrityWatch(Component):

@@ -17,7 +17,7 @@ from itertools import groupby
 from headgate.api.messages import Finding, Severity
 from headgate.catalog.component import Component, Shared
 from headgate.catalog.decider import Decider
-from headgate.catalog.fsck.log_folder import read_or_none
+from headgate.catalog.fsck.log_folder import MOVE_OUT, read_or_none
 from headgate.catalog.fsck.table_check import following_timestamp
 from headgate.catalog.stores.port import StoreConstraintError, TableRow, WriteUnit
 from headgate.errors import InvalidCommitError, MalformedError
@@ -27,6 +27,7 @@ from headgate.protocol.commit import examination
 from headgate.protocol.commit.content import Way
 from headgate.protocol.commit.examination import Examined
 from headgate.protocol.commit.facts import ExaminedPart, ExaminedProposal
+from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import STAGED, PublishedCommit, parse_staged_name
 from headgate.protocol.table_states import TableStatus
 
@@ -58,6 +59,9 @@ class _MissingCommit:
     def path(self) -> str:
         return PublishedCommit(self.version).path
 
+    def finding(self, rule: str, severity: Severity, says: str, remedy: str = "") -> Finding:
+        return Finding(rule, severity, self.table.name, says, remedy, self.version, self.path)
+
 
 class Adoption(Component):
     """Ratifies the commits that the catalog lacks."""
@@ -76,9 +80,7 @@ class Adoption(Component):
         to the transaction are ratified as well.
         """
         found: list[Finding] = []
-        chains: dict[TableId, list[_MissingCommit]] = {}
-        for table in tables:
-            chains[table.row.id] = list(self._missing_commits(table))
+        chains = {table.row.id: list(self._missing_commits(table)) for table in tables}
         if any(chains.values()):
             for table in others:
                 if table.row.id not in chains:
@@ -128,12 +130,9 @@ class Adoption(Component):
             if now is None or now.head >= commit.version:
                 return  # ratified in the meantime, by another repair or by a writer
             if now.published != now.head:
-                yield self._finding(
-                    commit,
-                    "FS3",
-                    f"is in the log, and version {now.published + 1} is not yet published",
-                    "Run `headgate publish`, then `headgate fsck --repair` again.",
-                )
+                says = f"is in the log, and version {now.published + 1} is not yet published"
+                remedy = "Run `headgate publish`, then `headgate fsck --repair` again."
+                yield commit.finding("FS3", Severity.ERROR, says, remedy)
                 return
         try:
             self._submit(parts)
@@ -143,36 +142,12 @@ class Adoption(Component):
                     now = unit.table(commit.table.row.id)
                 if now is not None and now.head < commit.version:
                     reason = getattr(error, "message", "its transaction is already ratified")
-                    yield self._finding(
-                        commit,
-                        "AU-01",
-                        f"cannot be ratified: {reason}",
-                        "Move the file out of the log: it was never ratified.",
-                    )
+                    says = f"cannot be ratified: {reason}"
+                    yield commit.finding("AU-01", Severity.ERROR, says, MOVE_OUT)
             return
         for commit in parts:
             says = "was in the log and missing from the catalog"
-            yield self._finding(commit, "FS3", says, "", is_repaired=True)
-
-    def _finding(
-        self,
-        commit: _MissingCommit,
-        rule: str,
-        says: str,
-        remedy: str,
-        *,
-        is_repaired: bool = False,
-    ) -> Finding:
-        return Finding(
-            rule=rule,
-            severity=Severity.WARNING if is_repaired else Severity.ERROR,
-            table=commit.table.name,
-            version=commit.version,
-            path=commit.path,
-            says=says,
-            remedy=remedy,
-            repaired=is_repaired,
-        )
+            yield replaced(commit.finding("FS3", Severity.WARNING, says), repaired=True)
 
     def _submit(self, parts: list[_MissingCommit]) -> None:
         proposal = ExaminedProposal(
@@ -217,16 +192,15 @@ class Adoption(Component):
             content=content,
         )
         for item in log.store.list(STAGED):
-            name = item.path.rpartition("/")[2]
-            staged = parse_staged_name(name)
-            if (
-                staged is not None
-                and staged.version == commit.version
-                and item.size == len(content)
-                and log.read(item.path) == content
-            ):
+            staged = parse_staged_name(item.path.rpartition("/")[2])
+            if staged is None or (staged.version, item.size) != (commit.version, len(content)):
+                continue
+            if log.read(item.path) == content:
                 return part._replace(
-                    way=Way.STAGED, file_name=name, modified_ms=item.modified_ms, content=None
+                    way=Way.STAGED,
+                    file_name=staged.name,
+                    modified_ms=item.modified_ms,
+                    content=None,
                 )
         return part
 

@@ -28,36 +28,22 @@ def missing_data_files(
         missing += 1
         if missing <= _LISTED:
             is_listed = data.value in listed
+            says = f"has another size than {file.size} bytes" if is_listed else "is missing"
             yield Finding(
-                rule="data-file",
-                severity=Severity.ERROR,
-                table=name,
-                version=snapshot.version,
-                path=file.path,
-                says=f"has another size than {file.size} bytes" if is_listed else "is missing",
-                remedy=RESTORE,
+                "data-file", Severity.ERROR, name, says, RESTORE, snapshot.version, file.path
             )
     if missing > _LISTED:
-        yield Finding(
-            rule="data-file",
-            severity=Severity.ERROR,
-            table=name,
-            version=snapshot.version,
-            says=f"lacks {missing} data files in all",
-            remedy=RESTORE,
-        )
+        says = f"lacks {missing} data files in all"
+        yield Finding("data-file", Severity.ERROR, name, says, RESTORE, snapshot.version)
 
 
 def wrong_counts(name: str, snapshot: Snapshot, row: TableRow) -> Iterator[Finding]:
     """Report the catalog's count and total size of data files if the snapshot has others."""
     recorded = (row.num_files, row.size_bytes)
     if None not in recorded and recorded != (snapshot.num_files, snapshot.size_in_bytes):
-        yield Finding(
-            rule="RD-03",
-            severity=Severity.WARNING,
-            table=name,
-            version=snapshot.version,
-            says=f"has {snapshot.num_files} files of {snapshot.size_in_bytes} bytes, and the "
-            f"catalog recorded {recorded[0]} files of {recorded[1]} bytes",
-            remedy="Run `headgate fsck --repair` to correct the counts.",
+        says = (
+            f"has {snapshot.num_files} files of {snapshot.size_in_bytes} bytes, and the catalog "
+            f"recorded {recorded[0]} files of {recorded[1]} bytes"
         )
+        remedy = "Run `headgate fsck --repair` to correct the counts."
+        yield Finding("RD-03", Severity.WARNING, name, says, remedy, snapshot.version)

@@ -17,7 +17,7 @@ from typing import Final
 from headgate.api.messages import Finding, Severity
 from headgate.catalog import lookup
 from headgate.catalog.component import Component
-from headgate.catalog.fsck.log_folder import RESTORE, list_log, read_or_none
+from headgate.catalog.fsck.log_folder import REPAIR, RESTORE, list_log, read_or_none
 from headgate.catalog.stores.port import WriteUnit
 from headgate.errors import HeadgateError, MalformedError, NotFoundError, UnavailableError
 from headgate.protocol.actions import FileKey, TableId, Version, Wrapped, decode, join
@@ -49,29 +49,16 @@ class DamagedFile:
     is_known: bool  # recorded by the catalog, and not only found in the log
     is_needed: bool  # its version cannot be read without it
 
-    @property
-    def rule(self) -> str:
-        return self.file.kind.value
-
     def finding(self, name: str) -> Finding:
+        kind, version, path = self.file.kind, self.file.last, self.file.paths[0]
         if self.is_needed:
             says = f"{self.says}, and the commits that it covers are not all in the log"
-            remedy = RESTORE
-        else:
-            says = f"{self.says}; the log can be read without it"
-            remedy = "Run `headgate fsck --repair`."
-            if self.file.kind is FileKind.CHECKPOINT:
-                remedy += " Then write another with `headgate checkpoint`."
-        is_error = self.is_needed or self.says == _DIFFERS
-        return Finding(
-            rule=self.rule,
-            severity=Severity.ERROR if is_error else Severity.WARNING,
-            table=name,
-            version=self.file.last,
-            path=self.file.paths[0],
-            says=says,
-            remedy=remedy,
-        )
+            return Finding(kind.value, Severity.ERROR, name, says, RESTORE, version, path)
+        says, remedy = f"{self.says}; the log can be read without it", REPAIR
+        if kind is FileKind.CHECKPOINT:
+            remedy += " Then write another with `headgate checkpoint`."
+        severity = Severity.ERROR if self.says == _DIFFERS else Severity.WARNING
+        return Finding(kind.value, severity, name, says, remedy, version, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +140,11 @@ def repair_derived_files(
         if damaged.is_known:
             forget(file)
         kept = [aside for path in file.paths if (aside := log.set_aside(path)) is not None]
-        yield Finding(
-            rule=damaged.rule,
+        yield replaced(
+            damaged.finding(name),
             severity=Severity.WARNING,
-            table=name,
-            version=file.last,
-            path=file.paths[0],
             says=damaged.says + (f"; it is kept as {', '.join(kept)}" if kept else ""),
+            remedy="",
             repaired=True,
         )
     if inspected.damaged:  # the hint may name one of these files
@@ -174,15 +159,9 @@ def repair_derived_files(
 
 
 def _dangling(name: str, hint: Version) -> Finding:
+    remedy = "Run `headgate fsck --repair`, or write another checkpoint with `headgate checkpoint`."
     return Finding(
-        rule="last-checkpoint",
-        severity=Severity.WARNING,
-        table=name,
-        version=hint,
-        path=LAST_CHECKPOINT,
-        says=_DANGLING,
-        remedy="Run `headgate fsck --repair`, or write another checkpoint with "
-        "`headgate checkpoint`.",
+        "last-checkpoint", Severity.WARNING, name, _DANGLING, remedy, hint, LAST_CHECKPOINT
     )
 
 

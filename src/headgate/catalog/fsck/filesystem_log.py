@@ -29,6 +29,10 @@ from headgate.table.log_files import DeltaLog
 
 _NONE = Version(-1)
 _VIOLATIONS_LISTED = 3
+_GAP = (
+    "is missing, but version {} exists: readers stop before it, and the next commit takes its place"
+)
+_STOP_WRITERS = f"Stop all writers of the table. {RESTORE}"
 
 
 @dataclass(slots=True)
@@ -52,7 +56,7 @@ class FilesystemLogCheck:
             while following <= version:
                 content = self.log.read_published(following)  # the listing may be stale
                 if content is None:
-                    yield self._gap(following, version)
+                    yield self._error("S1", following, _GAP.format(version), _STOP_WRITERS)
                     following = version if following < version else Version(version + 1)
                     continue
                 if self.latest == following - 1:
@@ -73,54 +77,38 @@ class FilesystemLogCheck:
         try:
             examined = examination.examine_file(content)
         except MalformedError as error:
-            yield self._finding("S20", version, f"cannot be read: {error.message}")
+            yield self._error("S20", version, f"cannot be read: {error.message}")
             return
         self._readable.add(version)
         if examined.violations:
             violations = "; ".join(map(str, examined.violations[:_VIOLATIONS_LISTED]))
-            yield self._finding("S20", version, f"is not a valid commit: {violations}")
+            yield self._error("S20", version, f"is not a valid commit: {violations}")
         yield from self._identity(version, examined)
         if examined.txn_id is not None:
             first = self._txn_ids.setdefault(examined.txn_id, version)
             if first != version:
                 says = f"has the txnId of version {first}, but a transaction is ratified once"
-                yield self._finding("S3", version, says)
+                yield self._error("S3", version, says)
         if examined.timestamp_ms is not None:
             if self._timestamp_ms is not None and examined.timestamp_ms <= self._timestamp_ms:
-                yield self._finding("S19", version, "is not later than the version before it")
+                yield self._error("S19", version, "is not later than the version before it")
             self._timestamp_ms = examined.timestamp_ms
 
     def _identity(self, version: Version, examined: Examined) -> Iterator[Finding]:
         if version == 0 and (examined.metadata is None or examined.protocol is None):
-            yield self._finding("LC-01", version, "lacks metaData or protocol")
+            yield self._error("LC-01", version, "lacks metaData or protocol")
         if examined.protocol is not None and not features.is_catalog_managed(examined.protocol):
-            yield self._finding("S20", version, "makes the table no longer catalog-managed")
+            yield self._error("S20", version, "makes the table no longer catalog-managed")
         if examined.metadata is not None:
             if self._table_id is None:
                 self._table_id = examined.metadata.id
             if examined.metadata.id != self._table_id:
                 says = f"is of table {examined.metadata.id}, not of {self._table_id}"
-                yield self._finding("S25", version, says)
+                yield self._error("S25", version, says)
 
-    def _gap(self, version: Version, later: Version) -> Finding:
-        return self._finding(
-            "S1",
-            version,
-            f"is missing, but version {later} exists: readers stop before it, and the next commit "
-            "takes its place",
-            f"Stop all writers of the table. {RESTORE}",
-        )
-
-    def _finding(self, rule: str, version: Version, says: str, remedy: str = RESTORE) -> Finding:
-        return Finding(
-            rule=rule,
-            severity=Severity.ERROR,
-            table=self.name,
-            version=version,
-            path=PublishedCommit(version).path,
-            says=says,
-            remedy=remedy,
-        )
+    def _error(self, rule: str, version: Version, says: str, remedy: str = RESTORE) -> Finding:
+        path = PublishedCommit(version).path
+        return Finding(rule, Severity.ERROR, self.name, says, remedy, version, path)
 
 
 def _forget(_: KnownFile) -> None:

@@ -118,15 +118,10 @@ class Inspector(Component):
         for row in purging:
             if repair:
                 self._purger.purge(row.id)
+            says = "is purged, but some of its files are not deleted yet"
+            remedy = "Run `headgate purge` with its id, or `headgate fsck --repair`."
             findings.append(
-                Finding(
-                    rule="CM-40",
-                    severity=Severity.WARNING,
-                    table=row.id,
-                    says="is purged, but some of its files are not deleted yet",
-                    remedy="Run `headgate purge` with its id, or `headgate fsck --repair`.",
-                    repaired=repair,
-                )
+                Finding("CM-40", Severity.WARNING, row.id, says, remedy, repaired=repair)
             )
         repaired = self._repair([NamedTable(row, name) for row, name in tables]) if repair else []
         findings += repaired
@@ -206,16 +201,8 @@ class Inspector(Component):
             snapshot = self._snapshot_of(table_id, row.head, at)
             state = snapshot.state  # loaded here, so that its errors are reported below
         except HeadgateError as error:
-            return [
-                Finding(
-                    rule="RD-06",
-                    severity=Severity.ERROR,
-                    table=name,
-                    version=row.head,
-                    says=f"cannot be read: {error.message}",
-                    remedy=error.remedy,
-                )
-            ]
+            says = f"cannot be read: {error.message}"
+            return [Finding("RD-06", Severity.ERROR, name, says, error.remedy, row.head)]
         if repair:
             store.sweep(self._clock.now_ms() - _TEMPORARY_FILES_KEPT_MS)
         listed = {item.path: item.size for item in store.list("", recursive=True)}
@@ -239,10 +226,6 @@ class Inspector(Component):
 
 def _unchecked(name: str, error: HeadgateError) -> Finding:
     """Report a table whose storage refuses access; the other tables are checked all the same."""
-    return Finding(
-        rule="storage",
-        severity=Severity.ERROR,
-        table=name,
-        says=f"cannot be checked: {error.message}",
-        remedy="Remove what stands in the place of the folder, or give this process access to it.",
-    )
+    says = f"cannot be checked: {error.message}"
+    remedy = "Remove what stands in the place of the folder, or give this process access to it."
+    return Finding("storage", Severity.ERROR, name, says, remedy)

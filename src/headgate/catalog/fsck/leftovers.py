@@ -38,13 +38,8 @@ def unknown_folders(
             # List folders before reading the catalog: a table is recorded before it is written.
             folders = sorted(files.folders(TABLES))
         except HeadgateError as error:
-            yield Finding(
-                rule="unknown-folder",
-                severity=Severity.WARNING,
-                table=locations.join(parent, TABLES),
-                says=f"cannot be listed: {error.message}",
-                remedy=error.remedy,
-            )
+            folder, says = locations.join(parent, TABLES), f"cannot be listed: {error.message}"
+            yield Finding("unknown-folder", Severity.WARNING, folder, says, error.remedy)
             continue
         with store.read() as unit:
             purged = {row.location for row in unit.tables_in_state(TableStatus.PURGED)}
@@ -67,28 +62,28 @@ def is_fresh(files: Iterable[ObjectMeta], now_ms: int) -> bool:
 
 def unknown_folder(location: str, files: list[ObjectMeta]) -> Finding:
     """Report a folder that belongs to no table of the catalog."""
+    size = sum(file.size for file in files)
     return Finding(
-        rule="unknown-folder",
-        severity=Severity.WARNING,
-        table=location,
-        says=f"belongs to no table of this catalog, and has {len(files)} files of "
-        f"{sum(file.size for file in files)} bytes",
-        remedy="Find out where it comes from: a table created after the backup that this catalog "
-        "was restored from, another catalog, or a copy. Move it elsewhere, or delete it if it is "
-        "not needed.",
+        "unknown-folder",
+        Severity.WARNING,
+        location,
+        f"belongs to no table of this catalog, and has {len(files)} files of {size} bytes",
+        "Find out where it comes from: a table created after the backup that this catalog was "
+        "restored from, another catalog, or a copy. Move it elsewhere, or delete it if it is not "
+        "needed.",
     )
 
 
 def never_registered(row: TableRow, *, repaired: bool) -> Finding:
     """Report a table that was staged long ago and never registered."""
     return Finding(
-        rule="MN-02",
-        severity=Severity.WARNING,
-        table=row.id,
-        says=f"was staged at {moment(row.created_ms)} and never registered; its location is "
+        "MN-02",
+        Severity.WARNING,
+        row.id,
+        f"was staged at {moment(row.created_ms)} and never registered; its location is "
         f"{row.location}",
-        remedy="Register it, or run `headgate fsck --repair`, which deletes its files unless they "
-        "are still being written. A process that keeps the lake open deletes them by itself.",
+        "Register it, or run `headgate fsck --repair`, which deletes its files unless they are "
+        "still being written. A process that keeps the lake open deletes them by itself.",
         repaired=repaired,
     )
 
@@ -97,12 +92,13 @@ def files_of_purged_table(row: TableRow, store: ObjectStore) -> Iterator[Finding
     """Report files that were written to the location of a table after it was purged."""
     files = list(store.list("", recursive=True))
     if files:
+        size = sum(item.size for item in files)
         yield Finding(
-            rule="CM-40",
-            severity=Severity.WARNING,
-            table=row.id,
+            "CM-40",
+            Severity.WARNING,
+            row.id,
+            f"is purged, but {len(files)} files of {size} bytes were written to its location "
+            "afterwards",
+            f"Find out what wrote them, then delete the files below {row.location}.",
             path=min(item.path for item in files),
-            says=f"is purged, but {len(files)} files of {sum(item.size for item in files)} bytes "
-            "were written to its location afterwards",
-            remedy=f"Find out what wrote them, then delete the files below {row.location}.",
         )

@@ -14,7 +14,10 @@ from headgate.protocol.actions import Version
 from headgate.protocol.paths import STAGED, PublishedCommit
 from headgate.table.log_files import DeltaLog
 
+REPAIR: Final = "Run `headgate fsck --repair`."
 RESTORE: Final = "Restore the file from a backup of the storage."
+RESTORE_CATALOG: Final = "Restore the catalog from a backup."
+MOVE_OUT: Final = "Move the file out of the log: it was never ratified."
 _LISTED: Final = 20  # unexpected files that are listed one by one
 _UNREADABLE: Final = ""  # in place of a hash
 
@@ -81,28 +84,18 @@ def unpublished_versions(
             case _:
                 last = None
         if last is not None and last > published:
-            yield Finding(
-                rule="S14",
-                severity=Severity.WARNING if last > head else Severity.ERROR,
-                table=name,
-                version=last,
-                path=file.path,
-                says="is of a version that is not published",
-                remedy="Move the file out of the log, or publish the version.",
-            )
+            severity = Severity.WARNING if last > head else Severity.ERROR
+            says = "is of a version that is not published"
+            remedy = "Move the file out of the log, or publish the version."
+            yield Finding("S14", severity, name, says, remedy, last, file.path)
 
 
 def unexpected_files(name: str, file_paths: Iterable[str]) -> Iterator[Finding]:
     """Report files that are not part of a log, the first of them by path; readers ignore them."""
     unexpected = sorted(file_paths)
     for path in unexpected[:_LISTED]:
-        yield Finding(
-            rule="stray",
-            severity=Severity.NOTE,
-            table=name,
-            path=path,
-            says="is not a file of a log; readers ignore it",
-        )
+        says = "is not a file of a log; readers ignore it"
+        yield Finding("stray", Severity.NOTE, name, says, path=path)
     if len(unexpected) > _LISTED:
         says = f"has {len(unexpected)} files in its log's folder that are not part of a log"
-        yield Finding(rule="stray", severity=Severity.NOTE, table=name, says=says)
+        yield Finding("stray", Severity.NOTE, name, says)

@@ -56,15 +56,8 @@ class LogRepair(Component):
             findings += self._set_aside_unratified(row, name, log, files)
             if row.diverged is not None and is_intact:
                 self._change(row.id, lambda unit: unit.set_diverged(row.key, None))
-                findings.append(
-                    Finding(
-                        rule="PB-02",
-                        severity=Severity.WARNING,
-                        table=name,
-                        says=f"was no longer published: {row.diverged}",
-                        repaired=True,
-                    )
-                )
+                says = f"was no longer published: {row.diverged}"
+                findings.append(Finding("PB-02", Severity.WARNING, name, says, repaired=True))
         return findings
 
     def _is_intact(self, table_id: TableId, log: DeltaLog) -> bool:
@@ -98,35 +91,23 @@ class LogRepair(Component):
             return None  # not published yet
         content = ratified_bytes(log, commit)
         if content is None:
-            return self._irreparable(name, commit, is_present=is_present) if is_recorded else None
+            if not is_recorded:
+                return None
+            rule, says = "S11", "was published and is missing"
+            if is_present:
+                rule = "S10"
+                says = "has other bytes than were ratified, and the ratified bytes cannot be found"
+            return Finding(rule, Severity.ERROR, name, says, RESTORE, version, path)
         fail_point("fsck.before_set_aside")
         aside = log.set_aside(path)
         fail_point("fsck.after_set_aside")
         if is_recorded:  # other versions are published in order by the publisher
             log.publish_many([(version, content)])
-        what = "was published and is missing" if aside is None else "had other bytes than ratified"
-        kept = "" if aside is None else f"; these are kept as {aside}"
+        rule, says = "S11", "was published and is missing"
+        if aside is not None:
+            rule, says = "S10", f"had other bytes than ratified; these are kept as {aside}"
         return Finding(
-            rule="S11" if aside is None else "S10",
-            severity=Severity.WARNING,
-            table=name,
-            version=version,
-            path=path,
-            says=what + kept,
-            repaired=True,
-        )
-
-    def _irreparable(self, name: str, commit: CommitRow, *, is_present: bool) -> Finding:
-        return Finding(
-            rule="S10" if is_present else "S11",
-            severity=Severity.ERROR,
-            table=name,
-            version=commit.version,
-            path=PublishedCommit(commit.version).path,
-            says="has other bytes than were ratified, and the ratified bytes cannot be found"
-            if is_present
-            else "was published and is missing",
-            remedy=RESTORE,
+            rule, Severity.WARNING, name, says, version=version, path=path, repaired=True
         )
 
     def _set_aside_unratified(
@@ -149,14 +130,9 @@ class LogRepair(Component):
             path = PublishedCommit(version).path
             aside = log.set_aside(path)
             if aside is not None:
+                says = f"was never ratified; it is kept as {aside}"
                 yield Finding(
-                    rule="AU-01",
-                    severity=Severity.WARNING,
-                    table=name,
-                    version=version,
-                    path=path,
-                    says=f"was never ratified; it is kept as {aside}",
-                    repaired=True,
+                    "AU-01", Severity.WARNING, name, says, "", version, path, repaired=True
                 )
 
 

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from headgate.api.messages import Finding, Severity
 from headgate.catalog.fsck.log_folder import (
+    MOVE_OUT,
+    REPAIR,
     RESTORE,
+    RESTORE_CATALOG,
     LogListing,
     list_log,
     published_hash,
@@ -25,11 +29,20 @@ from headgate.protocol import features, paths
 from headgate.protocol.actions import Metadata, TableId, Version
 from headgate.protocol.commit import examination
 from headgate.protocol.commit.content import Way
-from headgate.protocol.paths import LOG, STAGED, PublishedCommit
+from headgate.protocol.paths import STAGED, PublishedCommit
 from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.protocol.table_states import TableStatus
 from headgate.table.log_files import DeltaLog
 from headgate.table.ratified_content import find_content, is_ratified
+
+_KEEP_ASIDE: Final = (
+    "Run `headgate fsck --repair`, which keeps the file under another name and publishes the "
+    "ratified bytes if it finds them. Otherwise restore the file."
+)
+_READ_LATER: Final = (
+    "Read these tables as of a later sequence: a repair ratified the commits again, one after the "
+    "other."
+)
 
 
 def check_table(store: CatalogStore, row: TableRow, name: str, log: DeltaLog) -> Iterator[Finding]:
@@ -60,20 +73,16 @@ def inconsistent_transactions(
     for txn_id, commits in inconsistent.items():
         # A repair found them in the logs and ratified them again, one table after the other.
         is_repaired = any(row.way is Way.PUT_IF_ABSENT and row.version > 0 for _, row in commits)
+        severity, remedy = Severity.ERROR, RESTORE_CATALOG
+        if is_repaired:
+            severity, remedy = Severity.NOTE, _READ_LATER
+        says = (
+            f"is part of transaction {txn_id}, whose {len(commits)} commits have different "
+            "sequences or timestamps: a cut between them has a part of it"
+        )
         for table_id, row in commits:
             if table_id in tables:
-                yield Finding(
-                    rule="S7",
-                    severity=Severity.NOTE if is_repaired else Severity.ERROR,
-                    table=tables[table_id],
-                    version=row.version,
-                    says=f"is part of transaction {txn_id}, whose {len(commits)} commits have "
-                    "different sequences or timestamps: a cut between them has a part of it",
-                    remedy="Read these tables as of a later sequence: a repair ratified the "
-                    "commits again, one after the other."
-                    if is_repaired
-                    else "Restore the catalog from a backup.",
-                )
+                yield Finding("S7", severity, tables[table_id], says, remedy, row.version)
 
 
 def _unratified_versions(
@@ -88,28 +97,22 @@ def _unratified_versions(
         )
         if later_ms is not None:
             following, timestamp_ms = version + 1, later_ms
+            is_active = row.state is TableStatus.ACTIVE
             yield Finding(
-                rule="FS3",
-                severity=Severity.ERROR,
-                table=name,
-                version=version,
-                path=path,
-                says=f"is in the log, and the catalog knows versions up to {row.head}: "
+                "FS3",
+                Severity.ERROR,
+                name,
+                f"is in the log, and the catalog knows versions up to {row.head}: "
                 "the catalog is an older copy",
-                remedy="Run `headgate fsck --repair` to ratify it."
-                if row.state is TableStatus.ACTIVE
+                "Run `headgate fsck --repair` to ratify it."
+                if is_active
                 else "Undrop the table, then run `headgate fsck --repair`.",
+                version,
+                path,
             )
         else:
-            yield Finding(
-                rule="AU-01",
-                severity=Severity.WARNING,
-                table=name,
-                version=version,
-                path=path,
-                says="was written without the catalog; readers of the catalog do not see it",
-                remedy="Move the file out of the log: it was never ratified.",
-            )
+            says = "was written without the catalog; readers of the catalog do not see it"
+            yield Finding("AU-01", Severity.WARNING, name, says, MOVE_OUT, version, path)
 
 
 def is_next(store: CatalogStore, row: TableRow, content: bytes) -> bool:
@@ -140,20 +143,11 @@ def following_timestamp(
 def _state(row: TableRow, name: str) -> Iterator[Finding]:
     protocol, metadata = protocol_and_metadata(row)
     if not features.is_catalog_managed(protocol) or not _is_of_table(metadata, row):
-        yield Finding(
-            rule="S20",
-            severity=Severity.ERROR,
-            table=name,
-            says=f"is no longer the catalog-managed table {row.id}",
-            remedy="Restore the catalog from a backup.",
-        )
+        says = f"is no longer the catalog-managed table {row.id}"
+        yield Finding("S20", Severity.ERROR, name, says, RESTORE_CATALOG)
     if row.diverged is not None:
         yield Finding(
-            rule="PB-02",
-            severity=Severity.ERROR,
-            table=name,
-            says=f"is no longer published: {row.diverged}",
-            remedy="Run `headgate fsck --repair`.",
+            "PB-02", Severity.ERROR, name, f"is no longer published: {row.diverged}", REPAIR
         )
 
 
@@ -166,23 +160,13 @@ def _order_of_versions(row: TableRow, name: str, commits: list[CommitRow]) -> It
     """Check that versions have no gap, and that timestamps and sequences rise. Spec: S1, S19."""
     versions = [commit.version for commit in commits]
     if versions != list(range(row.head + 1)):
-        yield Finding(
-            rule="S1",
-            severity=Severity.ERROR,
-            table=name,
-            says=f"has versions {versions[:5]}… recorded for a head of {row.head}",
-            remedy="Restore the catalog from a backup.",
-        )
+        says = f"has versions {versions[:5]}… recorded for a head of {row.head}"
+        yield Finding("S1", Severity.ERROR, name, says, RESTORE_CATALOG)
     for before, after in itertools.pairwise(commits):
         if before.timestamp_ms >= after.timestamp_ms or before.sequence >= after.sequence:
-            yield Finding(
-                rule="S19",
-                severity=Severity.ERROR,
-                table=name,
-                version=after.version,
-                says="is not later than the version before it",
-                remedy="Report this as a defect: such a commit cannot be ratified.",
-            )
+            says = "is not later than the version before it"
+            remedy = "Report this as a defect: such a commit cannot be ratified."
+            yield Finding("S19", Severity.ERROR, name, says, remedy, after.version)
 
 
 def _content_of_versions(
@@ -195,74 +179,42 @@ def _content_of_versions(
         published = files.published.get(version)
         if published is None and version > covered:  # it may be published since the listing
             published = published_hash(log, version)
-        if published is not None and published != commit.sha256.hex():
-            yield Finding(
-                rule="S10",
-                severity=Severity.ERROR,
-                table=name,
-                version=version,
-                path=path,
-                says="has other bytes than were ratified",
-                remedy="Run `headgate fsck --repair`, which keeps the file under another name and "
-                "publishes the ratified bytes if it finds them. Otherwise restore the file.",
+        if published is not None:
+            if published != commit.sha256.hex():
+                says = "has other bytes than were ratified"
+                yield Finding("S10", Severity.ERROR, name, says, _KEEP_ASIDE, version, path)
+            continue
+        if commit.published_ms is None:
+            yield from _unpublished_content(name, log, commit)
+        elif version > covered:
+            says = "was published and is missing"
+            remedy = f"Run `headgate fsck --repair`. If that cannot find its bytes: {RESTORE}"
+            yield Finding("S11", Severity.ERROR, name, says, remedy, version, path)
+        if version > row.published and any(version < v <= row.head for v in files.published):
+            says, remedy = "is not published, but a later version is", "Run `headgate publish`."
+            yield Finding("S11", Severity.WARNING, name, says, remedy, version, path)
+
+
+def _unpublished_content(name: str, log: DeltaLog, commit: CommitRow) -> Iterator[Finding]:
+    """Check that a commit that has no published file can be read."""
+    version, path = commit.version, f"{STAGED}/{commit.file_name}"
+    if commit.content is not None and not is_ratified(commit.content, commit):
+        says = "is stored by the catalog with other bytes than were ratified"
+        yield Finding("S9", Severity.ERROR, name, says, RESTORE_CATALOG, version)
+    elif commit.content is not None and commit.file_name is None:
+        return
+    elif find_content(log, commit._replace(content=None)).content is None:
+        if commit.content is None:
+            says = (
+                f"is ratified, but its content ({commit.size} bytes, SHA-256 "
+                f"{commit.sha256.hex()}) is missing or altered"
             )
-        if published is None and commit.published_ms is not None and version > covered:
-            yield Finding(
-                rule="S11",
-                severity=Severity.ERROR,
-                table=name,
-                version=version,
-                path=path,
-                says="was published and is missing",
-                remedy=f"Run `headgate fsck --repair`. If that cannot find its bytes: {RESTORE}",
-            )
-        if (
-            published is None
-            and version > row.published
-            and any(later > version for later in files.published if later <= row.head)
-        ):
-            yield Finding(
-                rule="S11",
-                severity=Severity.WARNING,
-                table=name,
-                version=version,
-                path=path,
-                says="is not published, but a later version is",
-                remedy="Run `headgate publish`.",
-            )
-        if published is None and commit.published_ms is None:
-            if commit.content is None and find_content(log, commit).content is None:
-                yield Finding(
-                    rule="S9",
-                    severity=Severity.ERROR,
-                    table=name,
-                    version=version,
-                    path=f"{STAGED}/{commit.file_name}",
-                    says=f"is ratified, but its content ({commit.size} bytes, SHA-256 "
-                    f"{commit.sha256.hex()}) is missing or altered",
-                    remedy=f"{RESTORE} Then run `headgate fsck --repair`.",
-                )
-            elif commit.content is not None:
-                in_log = commit._replace(content=None)
-                if not is_ratified(commit.content, commit):
-                    yield Finding(
-                        rule="S9",
-                        severity=Severity.ERROR,
-                        table=name,
-                        version=version,
-                        says="is stored by the catalog with other bytes than were ratified",
-                        remedy="Restore the catalog from a backup.",
-                    )
-                elif commit.file_name is not None and find_content(log, in_log).content is None:
-                    yield Finding(
-                        rule="S9",
-                        severity=Severity.WARNING,
-                        table=name,
-                        version=version,
-                        path=f"{STAGED}/{commit.file_name}",
-                        says="is missing or altered; the catalog still has the ratified content",
-                        remedy="Run `headgate publish`, which restores it.",
-                    )
+            remedy = f"{RESTORE} Then run `headgate fsck --repair`."
+            yield Finding("S9", Severity.ERROR, name, says, remedy, version, path)
+        else:
+            says = "is missing or altered; the catalog still has the ratified content"
+            remedy = "Run `headgate publish`, which restores it."
+            yield Finding("S9", Severity.WARNING, name, says, remedy, version, path)
 
 
 def _staged_files(name: str, commits: list[CommitRow], files: LogListing) -> Iterator[Finding]:
@@ -282,11 +234,6 @@ def _staged_files(name: str, commits: list[CommitRow], files: LogListing) -> Ite
             says = "was not ratified: another commit has its version"
         else:
             says = "is not ratified yet"
-        yield Finding(
-            rule="CM-05",
-            severity=Severity.NOTE,
-            table=name,
-            version=None if known is None else known.version,
-            path=f"{LOG}/_staged_commits/{file_name}",
-            says=says,
-        )
+        version = None if known is None else known.version
+        path = f"{STAGED}/{file_name}"
+        yield Finding("CM-05", Severity.NOTE, name, says, version=version, path=path)
