@@ -9,12 +9,9 @@ folded to lower case, since a directory has one spelling. Spec: CM-13.
 from __future__ import annotations
 
 import hashlib
-import json
-import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from urllib.parse import unquote
 
 from headgate.api.messages import (
     Answer,
@@ -26,7 +23,6 @@ from headgate.api.messages import (
     RatifiedCommits,
     Rejected,
     Resolved,
-    Severity,
     StagingTable,
     TableEntry,
     TimelineEntry,
@@ -35,13 +31,17 @@ from headgate.api.messages import (
 from headgate.api.port import Progress, Ref
 from headgate.arguments import checked_texts
 from headgate.catalog import first_version
-from headgate.catalog.fsck.data_files import missing_data_files
-from headgate.catalog.fsck.filesystem_log import FilesystemLogCheck
-from headgate.catalog.fsck.leftovers import is_fresh, unknown_folder
+from headgate.catalog.filesystem_folders import (
+    Folders,
+    folder_of,
+    marker_of,
+    path_of,
+    tombstone_of,
+)
+from headgate.catalog.fsck.filesystem_check import FilesystemCheck
 from headgate.clock import Clock, Ids
 from headgate.errors import (
     AlreadyExistsError,
-    HeadgateError,
     MalformedError,
     NotEmptyError,
     NotFoundError,
@@ -50,29 +50,26 @@ from headgate.errors import (
     UnsupportedByCatalogError,
 )
 from headgate.failpoints import fail_point
-from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, SchemaName, TableName, fold
+from headgate.names import SchemaName, TableName
 from headgate.protocol import txn_ids
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.commit import admission, examination
 from headgate.protocol.commit.content import Inline, Put, Way
 from headgate.protocol.commit.examination import Examined, Violation, reported
 from headgate.protocol.commit.facts import Head
-from headgate.protocol.encoding import replaced
 from headgate.protocol.log import timestamps
 from headgate.protocol.log.known_files import KnownFile
 from headgate.protocol.paths import LOG, PublishedCommit
 from headgate.protocol.table_states import TableStatus
-from headgate.storage import locations
 from headgate.storage.object_store import ObjectStore, PutUnknownError
 from headgate.table import snapshot_loader
 from headgate.table.log_files import DeltaLog
 from headgate.table.snapshot import Snapshot
 
-_NAMESPACE = "namespace.json"  # names have no dots, so it cannot be a table's directory
-_DROPPED = ".dropped"
 _FIRST = Version(0)
 _FIRST_TRY = Version(-1)
-_MAX_ORIGINS = 100_000  # commits whose txnIds are kept in memory
+_ORIGINS = 100_000  # commits whose txnIds are kept in memory
+_TRIED = 10_000  # transactions whose lowest version is kept in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +95,15 @@ class FilesystemCatalog:
         clock: Clock,
         ids: Ids,
     ) -> None:
-        self._root = root
+        self._folders = Folders(root, store_for)
+        self._files = self._folders.files
         self._store_for = store_for
-        self._files = store_for(root)
         self._clock = clock
         self._places: dict[TableId, _Place] = {}
         self._snapshots: dict[TableId, Snapshot] = {}
         self._tried: OrderedDict[TxnId, Version] = OrderedDict()
         self._origins: dict[tuple[TableId, Version], tuple[TxnId, int]] = {}
+        self.namespaces = self._folders.namespaces
 
     # Reading
 
@@ -136,9 +134,10 @@ class FilesystemCatalog:
     ) -> tuple[TimelineEntry, ...]:
         """Return every commit of a range; all three times are its in-commit timestamp."""
         place = self._seen(self._find(table_id))
-        start = 0 if first is None else first
         end = place.latest if last is None else min(last, place.latest)
-        commits = [self._commit(place, Version(v), content=False) for v in range(start, end + 1)]
+        commits = [
+            self._commit(place, Version(v), content=False) for v in range(first or 0, end + 1)
+        ]
         return tuple(
             TimelineEntry(
                 commit=commit, proposed_ms=commit.timestamp_ms, ratified_ms=commit.timestamp_ms
@@ -155,7 +154,7 @@ class FilesystemCatalog:
         # A replay is searched for from the lowest version at which the transaction was proposed.
         since = min(part.version, self._tried.get(proposal.txn_id, part.version))
         self._tried[proposal.txn_id] = since
-        if len(self._tried) > 10_000:
+        if len(self._tried) > _TRIED:
             self._tried.popitem(last=False)
         replay = self._replay(place, since, proposal.txn_id, examined)
         if replay is not None:
@@ -203,16 +202,15 @@ class FilesystemCatalog:
     def create_namespace(self, name: SchemaName, *, storage_root: str | None = None) -> None:
         if storage_root is not None:
             raise _unsupported("storage roots")
-        if not self._files.put_if_absent(f"{_folder(name)}/{_NAMESPACE}", b"{}\n"):
+        if not self._files.put_if_absent(marker_of(name), b"{}\n"):
             raise AlreadyExistsError(f"There is a namespace {name} already.")
 
     def drop_namespace(self, name: SchemaName) -> None:
-        self._require_namespace(name)
-        marker = f"{_folder(name)}/{_NAMESPACE}"
-        if any(item.path != marker for item in self._files.list(_folder(name), recursive=True)):
+        self._folders.require_namespace(name)
+        marker = marker_of(name)
+        if any(item.path != marker for item in self._files.list(folder_of(name), recursive=True)):
             raise NotEmptyError(f"Namespace {name} has tables.")
-        self._files.delete(marker)
-        self._files.sync([marker])
+        self._folders.delete(marker)
 
     def rename_namespace(self, name: SchemaName, new_name: str) -> None:
         raise _unsupported("renaming a namespace")
@@ -220,21 +218,32 @@ class FilesystemCatalog:
     def rename_catalog(self, name: str, new_name: str) -> None:
         raise _unsupported("renaming a catalog")
 
-    def namespaces(self) -> tuple[SchemaName, ...]:
-        found = {SchemaName(DEFAULT_CATALOG, DEFAULT_SCHEMA)}
-        for catalog in self._files.folders(""):
-            for schema in self._files.folders(catalog):
-                if self._files.head(f"{schema}/{_NAMESPACE}") is not None:
-                    found.add(SchemaName(*map(unquote, schema.split("/"))))
-        return tuple(sorted(found, key=lambda name: name.key))
-
     def tables(
         self, namespace: SchemaName | None = None, *, dropped: bool = False
     ) -> tuple[TableEntry, ...]:
         if namespace is not None:
-            self._require_namespace(namespace)
-        spaces = self.namespaces() if namespace is None else (namespace,)
-        return tuple(self._entries(spaces, dropped))
+            self._folders.require_namespace(namespace)
+        entries: list[TableEntry] = []
+        for name in self._folders.names((namespace,) if namespace else self.namespaces()):
+            try:
+                place = self._seen(self._by_name(name))
+                is_dropped = self._folders.buried(name) == place.table_id
+                first = self._folders.first(name)
+            except (NotFoundError, MalformedError):
+                continue  # a directory without a table
+            if first is not None and (dropped or not is_dropped):
+                entries.append(
+                    TableEntry(
+                        table_id=place.table_id,
+                        name=str(name),
+                        state=TableStatus.DROPPED if is_dropped else TableStatus.ACTIVE,
+                        location=place.location,
+                        latest=place.latest,
+                        published=place.latest,
+                        created_ms=first.timestamp_ms or 0,
+                    )
+                )
+        return tuple(entries)
 
     def stage_table(
         self, location: str | None = None, *, namespace: SchemaName | None = None
@@ -247,22 +256,22 @@ class FilesystemCatalog:
     def create_table(
         self, name: TableName, table_id: TableId, txn_id: TxnId, first: Inline
     ) -> Resolved:
-        self._require_namespace(name.namespace)
-        if self._tombstone(name) is not None:
+        self._folders.require_namespace(name.namespace)
+        if self._folders.buried(name) is not None:
             raise AlreadyExistsError(
                 f"{name} was dropped and is still there.", remedy="Purge it first."
             )
         examined = examination.examine(first)
         now_ms = self._clock.now_ms()
         content = first_version.compose(examined, name, table_id, txn_id, now_ms, clock_ms=0)
-        location = self._location(name)
-        log = DeltaLog(self._store_for(location))
-        if not log.is_published(Version(0)) and log.list():
+        location, log = self._folders.location(name), self._folders.log(name)
+        if not log.is_published(_FIRST) and log.list():
             raise AlreadyExistsError(f"{location} holds files of another table.")
         fail_point("filesystem.before_put")
-        was_put = self._put(location, PublishedCommit(Version(0)).path, content, txn_id)
+        was_put = self._put(location, PublishedCommit(_FIRST).path, content, txn_id)
         fail_point("filesystem.after_put")
-        if not was_put and self._first(location).txn_id != txn_id:
+        winner = None if was_put else self._folders.first(name)
+        if winner is not None and winner.txn_id != txn_id:
             raise AlreadyExistsError(f"There is a table {name} already.")
         return self.resolve(name)
 
@@ -272,8 +281,7 @@ class FilesystemCatalog:
     def drop_table(self, table_id: TableId) -> None:
         """Put a tombstone beside the table's directory."""
         place = self._find(table_id)
-        tombstone = json.dumps({"tableId": table_id}).encode()
-        self._files.put_if_absent(_path(place.name) + _DROPPED, tombstone)
+        self._folders.bury(place.name, table_id)
         fail_point("registry.after_drop")
 
     def undrop_table(self, table_id: TableId, name: TableName | None = None) -> None:
@@ -281,29 +289,27 @@ class FilesystemCatalog:
 
     def purge_table(self, table_id: TableId, *, progress: Progress | None = None) -> int:
         """Delete a dropped table's files, and its tombstone last, so that a purge can continue."""
-        name = next((name for name, found in self._dropped() if found == table_id), None)
+        buried = self._folders.buried
+        name = next((name for name in self._folders.tombstones() if buried(name) == table_id), None)
         if name is None:
             raise NotFoundError(f"There is no dropped table {table_id}.", remedy="Drop it first.")
-        tombstone = _path(name) + _DROPPED
-        if self._is_anothers(name, table_id):
-            self._files.delete(tombstone)  # its table was purged before
-            self._files.sync([tombstone])
+        folder, tombstone = path_of(name), tombstone_of(name)
+        if self._folders.table_id(name) not in (None, table_id):
+            self._folders.delete(tombstone)  # its table was purged before
             return 0
-        self._files.remove_link(_path(name))  # files in the target of a link are kept
-        paths = sorted(item.path for item in self._files.list(_path(name), recursive=True))
-        in_log = f"{_path(name)}/{LOG}/"
-        paths.sort(key=lambda path: path.startswith(in_log))
+        self._files.remove_link(folder)  # files in the target of a link are kept
+        paths = sorted(item.path for item in self._files.list(folder, recursive=True))
+        paths.sort(key=lambda path: path.startswith(f"{folder}/{LOG}/"))
         for done, path in enumerate(paths, start=1):
             fail_point("registry.purge_between_files")
-            if self._tombstone(name) != table_id:
+            if buried(name) != table_id:
                 return 0  # another purge has finished, and the name may be another table's by now
             self._files.delete(path)
             if progress is not None:
                 progress(done, len(paths))
         self._files.sync(paths)
         fail_point("registry.before_forget_purged")
-        self._files.delete(tombstone)
-        self._files.sync([tombstone])
+        self._folders.delete(tombstone)
         self._places.pop(table_id, None)
         self._snapshots.pop(table_id, None)
         return len(paths)
@@ -322,109 +328,18 @@ class FilesystemCatalog:
         A repair finishes purges that were cut short, and renames damaged checkpoints, compactions
         and checksums.
         """
+        check = FilesystemCheck(
+            self._folders,
+            lambda name, version: snapshot_loader.load(
+                self, name, version=version, store_for=self._store_for
+            ),
+            self.purge_table,
+            self._clock.now_ms(),
+            repair,
+        )
         if table_id is not None:
-            return tuple(self._checked(self._find(table_id).name, repair=repair))
-        found: list[Finding] = []
-        names: list[TableName] = []
-        for space in self.namespaces():
-            for item in self._files.list(_folder(space)):
-                if item.path.endswith(_DROPPED):
-                    found += self._checked_tombstone(_named_by(space, item.path), repair)
-            names += [_named_by(space, f) for f in sorted(self._files.folders(_folder(space)))]
-        for done, name in enumerate(names, start=1):
-            if self._files.head(_path(name) + _DROPPED) is None:
-                found += self._checked(name, repair=repair)
-            if progress is not None:
-                progress(done, len(names))
-        found += self._unknown_folders()
-        return tuple(found)
-
-    def _unknown_folders(self) -> Iterator[Finding]:
-        """Report tables in folders that are not namespaces, where no reader finds them."""
-        folders = [
-            folder
-            for catalog in sorted(self._files.folders(""))
-            for schema in sorted(self._files.folders(catalog))
-            for folder in sorted(self._files.folders(schema))
-            if self._files.head(f"{folder}/{PublishedCommit(Version(0)).path}") is not None
-        ]
-        spaces = {_folder(space) for space in self.namespaces()}
-        for folder in folders:
-            if folder.rpartition("/")[0] in spaces:
-                continue
-            files = list(self._files.list(folder, recursive=True))
-            if not is_fresh(files, self._clock.now_ms()):
-                space = ".".join(map(unquote, folder.split("/")[:2]))
-                yield replaced(
-                    unknown_folder(locations.join(self._root, folder), files),
-                    remedy=f"Run `headgate create-namespace {space}` to make it a table of this "
-                    "catalog, or move it elsewhere.",
-                )
-
-    def _checked_tombstone(self, name: TableName, repair: bool) -> Iterator[Finding]:
-        """Report a dropped table, or a tombstone whose table is gone."""
-        finding = Finding(
-            rule="CM-40",
-            severity=Severity.NOTE,
-            table=str(name),
-            path=_path(name) + _DROPPED,
-            says="is dropped, and its files are still there",
-            remedy="Run `headgate purge`.",
-        )
-        try:
-            table_id = self._tombstone(name)
-        except MalformedError as error:
-            remedy = "Delete it, and drop the table again if it is to go."
-            yield replaced(finding, severity=Severity.ERROR, says=error.message, remedy=remedy)
-            return
-        if table_id is None:  # purged meanwhile
-            return
-        try:
-            is_whole = _id_of(self._first(self._location(name))) == table_id
-        except (NotFoundError, MalformedError):
-            is_whole = False
-        if is_whole:
-            yield finding
-            return
-        if repair:
-            self.purge_table(table_id)
-        yield replaced(
-            finding,
-            severity=Severity.WARNING,
-            says="is the tombstone of a table that no longer exists: a purge was interrupted",
-            remedy="Run `headgate fsck --repair`.",
-            repaired=repair,
-        )
-
-    def _checked(self, name: TableName, *, repair: bool) -> Iterator[Finding]:
-        store = self._store_for(self._location(name))
-        check = FilesystemLogCheck(str(name), DeltaLog(store), self._clock.now_ms(), repair=repair)
-        yield from check.findings()
-        listed = {item.path: item.size for item in store.list("", recursive=True)}
-        if check.latest < 0:
-            if listed:
-                yield Finding(
-                    rule="LC-01",
-                    severity=Severity.WARNING,
-                    table=str(name),
-                    says=f"has {len(listed)} files but no version 0: it is not a table",
-                    remedy="Find out what wrote them; delete them if they are not needed.",
-                )
-            return
-        try:
-            snapshot = snapshot_loader.load(
-                self, name, version=check.latest, store_for=self._store_for
-            )
-            yield from missing_data_files(str(name), snapshot, listed)
-        except HeadgateError as error:
-            yield Finding(
-                rule="RD-06",
-                severity=Severity.ERROR,
-                table=str(name),
-                version=check.latest,
-                says=f"cannot be read: {error.message}",
-                remedy=error.remedy,
-            )
+            return tuple(check.table(self._find(table_id).name))
+        return tuple(check.everything(progress))
 
     # Internals
 
@@ -446,41 +361,9 @@ class FilesystemCatalog:
         self._places[place.table_id] = synced
         return synced
 
-    def _location(self, name: TableName) -> str:
-        return locations.join(self._root, _path(name))
-
-    def _require_namespace(self, name: SchemaName) -> None:
-        is_default = name.key == (DEFAULT_CATALOG, DEFAULT_SCHEMA)
-        if not is_default and self._files.head(f"{_folder(name)}/{_NAMESPACE}") is None:
-            raise NotFoundError(
-                f"There is no namespace {name}.",
-                remedy="Create it: session.create_namespace(), or `headgate create-namespace`.",
-            )
-
-    def _tombstone(self, name: TableName) -> TableId | None:
-        """Return the id of the table that was dropped under a name and is not purged yet."""
-        try:
-            content = self._files.get(_path(name) + _DROPPED)
-        except NotFoundError:
-            return None
-        try:
-            return TableId(json.loads(content)["tableId"])
-        except (ValueError, KeyError, TypeError):
-            raise MalformedError(f"{_path(name)}{_DROPPED} names no table.") from None
-
-    def _is_anothers(self, name: TableName, table_id: TableId) -> bool:
-        try:
-            return _id_of(self._first(self._location(name))) != table_id
-        except NotFoundError:
-            return False
-
     def _refuse_if_another(self, place: _Place, put: str | None) -> None:
         """Delete a commit whose table was purged meanwhile, and perhaps created again."""
-        try:
-            is_another = _id_of(self._first(place.location)) != place.table_id
-        except NotFoundError:
-            is_another = True
-        if is_another:
+        if self._folders.table_id(place.name) != place.table_id:
             if put is not None:
                 self._store_for(place.location).delete(put)
             raise NotFoundError(f"Table {place.table_id} was purged meanwhile.")
@@ -492,32 +375,26 @@ class FilesystemCatalog:
         return place
 
     def _refuse_if_dropped(self, place: _Place) -> None:
-        if self._tombstone(place.name) == place.table_id:
+        if self._folders.buried(place.name) == place.table_id:
             raise NotFoundError(f"Table {place.name} is dropped.")
 
     def _by_name(self, name: TableName) -> _Place:
-        location = self._location(name)
-        table_id = _id_of(self._first(location))
+        table_id = self._folders.table_id(name)
+        if table_id is None:
+            raise NotFoundError(f"There is no table at {self._folders.location(name)}.")
         known = self._places.get(table_id)
-        return known or _Place(name, location, table_id, _FIRST_TRY)
+        return known or _Place(name, self._folders.location(name), table_id, _FIRST_TRY)
 
     def _by_id(self, table_id: TableId) -> _Place:
         known = self._places.get(table_id)
-        if known is not None:
-            # A table created later under the same name is another table.
-            if _id_of(self._first(known.location)) == table_id:
-                return known
-            raise NotFoundError(f"There is no table {table_id}.")
-        for entry in self.tables(dropped=True):
-            if entry.table_id == table_id and entry.name is not None:
-                return self._by_name(TableName.parse(entry.name))
+        if known is None:
+            for entry in self.tables(dropped=True):
+                if entry.table_id == table_id and entry.name is not None:
+                    return self._by_name(TableName.parse(entry.name))
+        # A table created later under the same name is another table.
+        elif self._folders.table_id(known.name) == table_id:
+            return known
         raise NotFoundError(f"There is no table {table_id}.")
-
-    def _first(self, location: str) -> Examined:
-        content = DeltaLog(self._store_for(location)).read_published(Version(0))
-        if content is None:
-            raise NotFoundError(f"There is no table at {location}.")
-        return examination.examine_file(content)
 
     def _seen(self, place: _Place) -> _Place:
         """Find the latest version: the highest one that has every other before it.
@@ -548,7 +425,7 @@ class FilesystemCatalog:
             raise NotFoundError(f"Version {version} of {place.name} is no longer in the log.")
         examined = examination.examine_file(found)
         txn_id, timestamp_ms = examined.txn_id or TxnId(""), examined.timestamp_ms or 0
-        if len(self._origins) >= _MAX_ORIGINS:
+        if len(self._origins) >= _ORIGINS:
             self._origins.clear()
         self._origins[place.table_id, version] = (txn_id, timestamp_ms)
         return RatifiedCommit(
@@ -622,12 +499,8 @@ class FilesystemCatalog:
         self, place: _Place, part: Part, examined: Examined, txn_id: TxnId
     ) -> list[Violation]:
         if part.version > place.latest + 1:
-            return [
-                Violation(
-                    rule="version-gap",
-                    says=f"version {part.version} is proposed while {place.latest} is the latest",
-                )
-            ]
+            says = f"version {part.version} is proposed while {place.latest} is the latest"
+            return [Violation(rule="version-gap", says=says)]
         base = self._snapshots.get(place.table_id)
         # At that version: a later commit of others is a lost race, not a violation.
         snapshot = snapshot_loader.load(
@@ -656,38 +529,6 @@ class FilesystemCatalog:
                 found = [v for v in found if v.rule != admission.PARTITIONING_CHANGED]
         return [*examined.violations, *found]
 
-    def _entries(self, spaces: tuple[SchemaName, ...], dropped: bool) -> Iterator[TableEntry]:
-        for space in spaces:
-            for folder in sorted(self._files.folders(_folder(space))):
-                name = _named_by(space, folder)
-                try:
-                    place = self._seen(self._by_name(name))
-                    is_dropped = self._tombstone(name) == place.table_id
-                    if is_dropped and not dropped:
-                        continue
-                    created_ms = self._first(place.location).timestamp_ms or 0
-                except (NotFoundError, MalformedError):
-                    continue  # a directory without a table
-                yield TableEntry(
-                    table_id=place.table_id,
-                    name=str(name),
-                    state=TableStatus.DROPPED if is_dropped else TableStatus.ACTIVE,
-                    location=place.location,
-                    latest=place.latest,
-                    published=place.latest,
-                    created_ms=created_ms,
-                )
-
-    def _dropped(self) -> Iterator[tuple[TableName, TableId]]:
-        """Yield the dropped tables, also those of which only the tombstone is left."""
-        for space in self.namespaces():
-            for item in self._files.list(_folder(space)):
-                if item.path.endswith(_DROPPED):
-                    name = _named_by(space, item.path)
-                    table_id = self._tombstone(name)
-                    if table_id is not None:
-                        yield name, table_id
-
 
 def _unsupported(operation: str) -> UnsupportedByCatalogError:
     return UnsupportedByCatalogError(f"Filesystem catalogs do not support {operation}.")
@@ -708,33 +549,4 @@ def _only_put(proposal: Proposal) -> tuple[Part, bytes]:
 def _ratified(table_id: TableId, commit: RatifiedCommit) -> Ratified:
     return Ratified(
         txn_id=commit.txn_id, timestamp_ms=commit.timestamp_ms, commits={table_id: commit}
-    )
-
-
-def _id_of(first: Examined) -> TableId:
-    if first.metadata is None:
-        raise MalformedError("Version 0 has no metaData.")
-    return TableId(first.metadata.id)
-
-
-def _named_by(space: SchemaName, path: str) -> TableName:
-    """Return the name of the table with a directory or a tombstone."""
-    table = path.removesuffix(_DROPPED).rpartition("/")[2]
-    return TableName(space.catalog, space.schema, unquote(table))
-
-
-def _folder(name: SchemaName) -> str:
-    return f"{_encoded(name.catalog)}/{_encoded(name.schema)}"
-
-
-def _path(name: TableName) -> str:
-    return f"{_folder(name.namespace)}/{_encoded(name.table)}"
-
-
-def _encoded(part: str) -> str:
-    """Return the directory of a part of a name: special characters are percent-encoded."""
-    return re.sub(
-        r"[^A-Za-z0-9_-]",
-        lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()),
-        fold(part),
     )

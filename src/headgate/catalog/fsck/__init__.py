@@ -9,7 +9,7 @@
 - `leftovers`: find files and folders that belong to no table.
 - `log_repair`: restore the ratified bytes of commits that were lost or altered.
 - `adoption`: ratify commits that are in a log but missing from the catalog.
-- `filesystem_log`: check a log by itself, for catalogs that have no database.
+- `filesystem_check`: check the logs and folders of a catalog that has no database.
 
 Checking changes nothing, and a repair deletes no commit: it renames what is wrong.
 """
