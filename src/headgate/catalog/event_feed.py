@@ -145,22 +145,16 @@ class EventFeed(Component):
         with self._store.read() as unit:
             latest = unit.clock().sequence
             for waiter in waiting:
+                request = (_start(unit, waiter.after), waiter.limit)
                 if waiter.answer.cancelled():
                     done[waiter] = ()
-                    continue
-                after = _start(unit, waiter.after)
-                request = (after, waiter.limit)
-                if after > latest:
-                    done[waiter] = _in_the_future_error(after, latest)
-                elif after < latest:
+                elif request[0] != latest or waiter.deadline <= now:
                     if request not in pages:  # many waiters have the same request
                         try:
                             pages[request] = page(unit, *request)
-                        except VersionGoneError as error:  # must not affect other waiters
-                            pages[request] = error
+                        except (VersionGoneError, InTheFutureError) as error:
+                            pages[request] = error  # must not affect other waiters
                     done[waiter] = pages[request]
-                elif waiter.deadline <= now:
-                    done[waiter] = ()
         return done
 
 
@@ -171,10 +165,18 @@ def page(unit: ReadUnit, after: Sequence | None, limit: int) -> EventPage:
     if not rows:
         latest = unit.clock().sequence
         if after > latest:
-            raise _in_the_future_error(after, latest)
+            raise InTheFutureError(
+                f"The catalog is at sequence {latest} and has not reached {after} yet.",
+                remedy="Read after the last sequence you received. If this is that sequence, the "
+                f"catalog is an older copy: continue after {latest}.",
+            )
         return ()
-    if rows[0].sequence > after + 1:
-        raise _deleted_error(rows[0].sequence)
+    oldest = rows[0].sequence
+    if oldest > after + 1:
+        raise VersionGoneError(
+            f"Events before sequence {oldest} are past their retention and deleted.",
+            remedy=f"Read events after {oldest - 1}, and earlier changes from the tables.",
+        )
     # A table's name is read once; later changes of it are in the rows.
     names: dict[TableId, str | None] = {}
     return tuple(_event(unit, row, names) for row in rows)
@@ -188,18 +190,10 @@ def _start(unit: ReadUnit, after: Sequence | None) -> Sequence:
     return Sequence(0) if oldest is None else Sequence(oldest.sequence - 1)
 
 
-def _deleted_error(oldest: Sequence) -> VersionGoneError:
-    return VersionGoneError(
-        f"Events before sequence {oldest} are past their retention and deleted.",
-        remedy=f"Read events after {oldest - 1}, and earlier changes from the tables.",
-    )
-
-
 def _event(unit: ReadUnit, row: EventRow, names: dict[TableId, str | None]) -> Event:
     assigned = {table_id: str(name) for name, table_id in row.names_assigned}
     released = {table_id: str(name) for name, table_id in row.names_released}
-    for table_id in assigned.keys() | released.keys():
-        names[table_id] = assigned.get(table_id)
+    names |= dict.fromkeys(released) | assigned
 
     def commit(table_id: TableId, of: CommitRow) -> TableCommit:
         if table_id not in names:
@@ -223,7 +217,7 @@ def _event(unit: ReadUnit, row: EventRow, names: dict[TableId, str | None]) -> E
             NameChange(
                 table_id=table_id, before=released.get(table_id), after=assigned.get(table_id)
             )
-            for table_id in dict.fromkeys([*released, *assigned])
+            for table_id in released | assigned
         ),
     )
 
@@ -234,14 +228,6 @@ def _refuse_if_invalid(after: Sequence | None, limit: int) -> None:
             f"Invalid request for at most {limit} events after sequence {after}.",
             remedy=f"Request 1 to {MAX_PAGE} events after a sequence that is not negative.",
         )
-
-
-def _in_the_future_error(after: Sequence, latest: Sequence) -> InTheFutureError:
-    return InTheFutureError(
-        f"The catalog is at sequence {latest} and has not reached {after} yet.",
-        remedy="Read after the last sequence you received. If this is that sequence, the catalog "
-        f"is an older copy: continue after {latest}.",
-    )
 
 
 def _answer(waiter: _Waiter, result: EventPage | Exception) -> None:

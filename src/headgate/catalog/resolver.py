@@ -123,7 +123,9 @@ class Reader(Component):
     def timeline(
         self, table_id: TableId, first: Version | None = None, last: Version | None = None
     ) -> tuple[TimelineEntry, ...]:
-        return self._timeline(table_id, first, last, unbounded, None)[0]
+        with self._store.read() as unit:
+            row, start, end = _recorded(unit, table_id, first, last)
+            return _timeline(unit, row, start, end)
 
     def timeline_page(
         self,
@@ -133,32 +135,11 @@ class Reader(Component):
         reserve: Reserve = unbounded,
     ) -> tuple[tuple[TimelineEntry, ...], Version | None]:
         """Return the first of them, and the version of the next one."""
-        return self._timeline(table_id, first, last, reserve, _PAGE)
-
-    def _timeline(
-        self,
-        table_id: TableId,
-        first: Version | None,
-        last: Version | None,
-        reserve: Reserve,
-        most: int | None,
-    ) -> tuple[tuple[TimelineEntry, ...], Version | None]:
         with self._store.read() as unit:
-            row = lookup.known(unit, table_id)
-            start = Version(0) if first is None else first
-            end = stop = row.head if last is None else Version(min(last, row.head))
-            if most is not None:
-                stop = Version(min(end, start + most - 1))
+            row, start, end = _recorded(unit, table_id, first, last)
+            stop = Version(min(end, start + _PAGE - 1))
             reserve(_ROW_BYTES * (stop - start + 1))
-            commits = unit.commits(row.key, start, stop, content=False)
-        entries = tuple(
-            TimelineEntry(
-                commit=as_commit(commit),
-                proposed_ms=commit.proposed_ms,
-                ratified_ms=commit.ratified_ms,
-            )
-            for commit in commits
-        )
+            entries = _timeline(unit, row, start, stop)
         return entries, Version(stop + 1) if stop < end else None
 
     def resolve_in(
@@ -171,7 +152,9 @@ class Reader(Component):
     ) -> Resolved:
         """Resolve a table within a unit, with at most `room` bytes of commits."""
         clock = unit.clock()
-        if at is not None and at > clock.sequence:
+        sequence = clock.sequence if at is None else at
+        clock_ms = max(clock.clock_ms, self._clock.now_ms())
+        if sequence > clock.sequence:
             raise InTheFutureError(f"The catalog has not reached sequence {at} yet.")
         if isinstance(ref, TableName):
             table_id = unit.table_id_of(ref, at)
@@ -184,21 +167,32 @@ class Reader(Component):
             raise NotFoundError(f"There is no table {table_id}.")
         if row.state is TableStatus.PURGED:
             raise NotFoundError(f"Table {table_id} is purged.")
+        name = unit.name_of(table_id, at)
         if row.kind is TableKind.EXTERNAL:
-            return self._external(unit, row, at)
+            declared = from_json(row.metadata, Metadata)
+            is_described = declared.schema_string or declared.configuration or declared.description
+            return Resolved(
+                table_id=row.id,
+                location=row.location,
+                name=None if name is None else str(name),
+                catalog_managed=False,
+                format=declared.format.provider,
+                latest=row.head,
+                timestamp_ms=0,
+                sequence=sequence,
+                clock_ms=clock_ms,
+                metadata=declared if is_described else None,
+            )
         latest = row.head if at is None else unit.version_at(row.key, at)
         if latest is None:
             raise NotFoundError(f"Table {table_id} did not exist at sequence {at}.")
         room = RESPONSE_CONTENT_BYTES if room is None else room
         listed = self._listed(unit, row, latest, room, reserve)
-        name = unit.name_of(table_id, at)
         known = unit.files(row.key, latest)
-        checkpoint = max(
-            (file for file in known if file.kind is FileKind.CHECKPOINT),
-            key=lambda file: file.last,
-            default=None,
-        )
+        checkpoints = [file for file in known if file.kind is FileKind.CHECKPOINT]
+        checkpoint = max(checkpoints, key=lambda file: file.last, default=None)
         above = -1 if checkpoint is None else checkpoint.last
+        compactions = [f for f in known if f.kind is FileKind.COMPACTION and f.first > above]
         is_current = row.metadata_version <= latest
         protocol, metadata = protocol_and_metadata(row) if is_current else (None, None)
         checksum = self._checksum(unit, row) if latest == row.head else None
@@ -210,37 +204,16 @@ class Reader(Component):
             ways=(Way.INLINE, Way.STAGED),
             latest=latest,
             timestamp_ms=listed[-1].timestamp_ms,
-            sequence=clock.sequence if at is None else at,
-            clock_ms=max(clock.clock_ms, self._clock.now_ms()),
+            sequence=sequence,
+            clock_ms=clock_ms,
             commits=listed if room > 0 else (),
             held_from=row.held_from,
             protocol=protocol,
             metadata=metadata,
             checkpoint=checkpoint,
-            compactions=tuple(
-                sorted(
-                    (f for f in known if f.kind is FileKind.COMPACTION and f.first > above),
-                    key=lambda file: file.first,
-                )
-            ),
+            compactions=tuple(sorted(compactions, key=lambda file: file.first)),
             checksum=checksum,
             checksum_file=checksum_file if checksum is None else None,
-        )
-
-    def _external(self, unit: ReadUnit, row: TableRow, at: Sequence | None) -> Resolved:
-        name, clock = unit.name_of(row.id, at), unit.clock()
-        metadata = from_json(row.metadata, Metadata)
-        return Resolved(
-            table_id=row.id,
-            location=row.location,
-            name=None if name is None else str(name),
-            catalog_managed=False,
-            format=metadata.format.provider,
-            latest=row.head,
-            timestamp_ms=0,
-            sequence=clock.sequence if at is None else at,
-            clock_ms=max(clock.clock_ms, self._clock.now_ms()),
-            metadata=metadata if _says_something(metadata) else None,
         )
 
     def _listed(
@@ -295,8 +268,25 @@ def _held(
     return row, Version(start), Version(end)
 
 
-def _says_something(metadata: Metadata) -> bool:
-    return bool(metadata.schema_string or metadata.configuration or metadata.description)
+def _recorded(
+    unit: ReadUnit, table_id: TableId, first: Version | None, last: Version | None
+) -> tuple[TableRow, Version, Version]:
+    """Return a table, and which part of a range of its commits the catalog recorded."""
+    row = lookup.known(unit, table_id)
+    return row, first or Version(0), row.head if last is None else min(last, row.head)
+
+
+def _timeline(
+    unit: ReadUnit, row: TableRow, first: Version, last: Version
+) -> tuple[TimelineEntry, ...]:
+    return tuple(
+        TimelineEntry(
+            commit=as_commit(commit),
+            proposed_ms=commit.proposed_ms,
+            ratified_ms=commit.ratified_ms,
+        )
+        for commit in unit.commits(row.key, first, last, content=False)
+    )
 
 
 def _is_listed(commit: RatifiedCommit, since_ms: int) -> bool:

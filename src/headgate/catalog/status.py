@@ -8,7 +8,7 @@ from typing import Final
 
 from headgate.api.status import Status, Tail, Trouble
 from headgate.catalog.listeners import entry
-from headgate.catalog.stores.port import CatalogStore, ReadUnit
+from headgate.catalog.stores.port import CatalogStore, TableRow
 from headgate.protocol.actions import TableId
 from headgate.release import version
 
@@ -22,25 +22,13 @@ def gather(
     with store.read() as unit:
         clock, counts, behind = unit.clock(), unit.counts(), unit.unpublished_tables()
         longest = heapq.nlargest(_TAILS_LISTED, behind, key=lambda row: row.head - row.published)
-        tails = tuple(
-            Tail(
-                table_id=row.id,
-                name=_name(unit, row.id),
-                unpublished=row.head - row.published,
-            )
-            for row in longest
-        )
-        troubles = tuple(
-            Trouble(
-                table_id=row.id,
-                name=_name(unit, row.id),
-                reason=reason,
-                is_stopped=row.diverged is not None,
-            )
-            for row in behind
-            if (reason := row.diverged or failure(row.id)) is not None
-        )
+        stuck = [(row, why) for row in behind if (why := row.diverged or failure(row.id))]
+        names = unit.names_by_id({row.id for row in (*longest, *(row for row, _ in stuck))})
         listeners = tuple(entry(row, clock.sequence) for row in unit.listeners())
+
+    def name_of(row: TableRow) -> str | None:
+        return str(names[row.id]) if row.id in names else None
+
     oldest_ms = counts.oldest_unpublished_ms
     return Status(
         version=version(),
@@ -51,14 +39,20 @@ def gather(
         tables={state.value: count for state, count in counts.tables.items()},
         external=counts.external,
         unpublished=counts.unpublished,
-        tails=tails,
+        tails=tuple(
+            Tail(table_id=row.id, name=name_of(row), unpublished=row.head - row.published)
+            for row in longest
+        ),
         publisher_lag_ms=0 if oldest_ms is None else max(0, now_ms - oldest_ms),
-        troubles=troubles,
+        troubles=tuple(
+            Trouble(
+                table_id=row.id,
+                name=name_of(row),
+                reason=why,
+                is_stopped=row.diverged is not None,
+            )
+            for row, why in stuck
+        ),
         listeners=listeners,
         tokens=counts.tokens,
     )
-
-
-def _name(unit: ReadUnit, table_id: TableId) -> str | None:
-    name = unit.name_of(table_id)
-    return None if name is None else str(name)
