@@ -12,7 +12,7 @@ from headgate.errors import (
 )
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import TableId
-from headgate.protocol.table_states import TableKind, TableStatus, TableTransition, allows
+from headgate.protocol.table_states import TableKind, TableStatus, TableTransition, allows, step
 
 
 def known(unit: ReadUnit, table_id: TableId) -> TableRow:
@@ -83,10 +83,11 @@ def overlap(location: str, other: TableRow) -> AlreadyExistsError:
     )
 
 
-def refuse_unless_allowed(row: TableRow, transition: TableTransition) -> None:
-    """Raise if a table's state does not allow a transition."""
+def after(row: TableRow, transition: TableTransition) -> TableRow:
+    """Return a table after a transition; refuse one that its state does not allow."""
     if not allows(row.state, transition):
         raise RefusedError(
             f"Table {row.id} is {row.state.value}: it cannot {transition.value}.",
             remedy="See `headgate show --dropped` for the state of each table.",
         )
+    return row._replace(state=step(row.state, transition))

@@ -9,13 +9,13 @@ from headgate.catalog import lookup
 from headgate.catalog.allowed_locations import TABLES
 from headgate.catalog.component import Component
 from headgate.catalog.idempotency import RequestKey, refuse_if_answered, refuse_unless_usable
-from headgate.catalog.stores.port import TableRow, WriteUnit
+from headgate.catalog.stores.port import ReadUnit, TableRow, WriteUnit
 from headgate.catalog.tails import lease_of
 from headgate.errors import HeadgateError, RefusedError
 from headgate.failpoints import fail_point
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.paths import LOG
-from headgate.protocol.table_states import TableKind, TableStatus, TableTransition, step
+from headgate.protocol.table_states import TableKind, TableStatus, TableTransition
 from headgate.storage import locations
 
 _log = logging.getLogger(__name__)
@@ -45,20 +45,20 @@ class Purger(Component):
                 refuse_if_answered(unit, key)
             row = lookup.known(unit, table_id)
             if row.state is not TableStatus.PURGED:
-                lookup.refuse_unless_allowed(row, TableTransition.PURGE)
+                purged = lookup.after(row, TableTransition.PURGE)
                 lease, now_ms = lease_of(table_id), self._clock.now_ms()
                 until_ms = now_ms + self._settings.lease_ms
                 is_free = unit.acquire_lease(lease, "purge", now_ms, until_ms)
                 if not is_free and self._clock.monotonic() < deadline:
                     return None  # a file that its publisher writes now would be left behind
                 unit.release_lease(lease, "purge")
-                row = row._replace(state=step(row.state, TableTransition.PURGE))
-                unit.update_table(row)
+                unit.update_table(purged)
+                return purged
             return row
 
         while (row := self._change(table_id, purge)) is None:
             self._clock.sleep(_PAUSE_S)
-        if not is_unfinished(row):  # a repeated request: another table may be there by now
+        if row.purged_ms is not None:  # a repeated request: another table may be there by now
             return 0
         if row.kind is TableKind.EXTERNAL:  # its files are not managed by this catalog
             return self._change(table_id, lambda unit: self._finish(unit, table_id, 0), key)
@@ -88,18 +88,13 @@ class Purger(Component):
 
     def unfinished(self) -> list[TableId]:
         with self._store.read() as unit:
-            return [
-                row.id for row in unit.tables_in_state(TableStatus.PURGED) if is_unfinished(row)
-            ]
+            return [row.id for row in unfinished_purges(unit)]
 
     def stale_staging(self, before_ms: int) -> list[TableRow]:
         """Return the tables that were staged before a time and are not registered."""
         with self._store.read() as unit:
-            return [
-                row
-                for row in unit.tables_in_state(TableStatus.STAGING)
-                if row.created_ms < before_ms
-            ]
+            staging = unit.tables_in_state(TableStatus.STAGING)
+        return [row for row in staging if row.created_ms < before_ms]
 
     def expire_staging(self, older_than_ms: int) -> tuple[TableId, ...]:
         """Purge old staging tables that are not written to any more; return their ids."""
@@ -111,11 +106,10 @@ class Purger(Component):
             return ()
 
         def expire(unit: WriteUnit) -> list[TableRow]:
-            expired = [
-                row for row in unit.tables_in_state(TableStatus.STAGING) if row.id in abandoned
-            ]
+            staging = unit.tables_in_state(TableStatus.STAGING)
+            expired = [row for row in staging if row.id in abandoned]
             for row in expired:
-                unit.update_table(row._replace(state=step(row.state, TableTransition.EXPIRE)))
+                unit.update_table(lookup.after(row, TableTransition.EXPIRE))
             return expired
 
         expired = self._change("staging", expire)
@@ -155,6 +149,6 @@ class Purger(Component):
         return deleted
 
 
-def is_unfinished(row: TableRow) -> bool:
-    """Return True if a purge of this table was begun and not finished."""
-    return row.state is TableStatus.PURGED and row.purged_ms is None
+def unfinished_purges(unit: ReadUnit) -> list[TableRow]:
+    """Return the tables whose purge was begun and is not finished."""
+    return [row for row in unit.tables_in_state(TableStatus.PURGED) if row.purged_ms is None]

@@ -20,7 +20,7 @@ from headgate.catalog.event_feed import EventFeed
 from headgate.catalog.first_version import Judge, nothing_more
 from headgate.catalog.idempotency import RequestKey
 from headgate.catalog.publisher import Publisher
-from headgate.catalog.purge import is_unfinished
+from headgate.catalog.purge import unfinished_purges
 from headgate.catalog.resolver import Reader
 from headgate.catalog.stores.port import CommitRow, ReadUnit, TableRow, WriteUnit
 from headgate.errors import (
@@ -49,7 +49,6 @@ from headgate.protocol.table_states import (
     TableStatus,
     TableTransition,
     parse_table_id,
-    step,
 )
 from headgate.storage import locations
 
@@ -165,10 +164,8 @@ class TableService(Component):
                 _refuse_other_request(name, table_id, judge(examination.examine_file(content)))
             return registered
         if content is None:
-            raise InvalidCommitError(
-                str(name),
-                [Violation(rule="no-version-0", says=f"{staging.location} has no version 0")],
-            )
+            says = f"{staging.location} has no version 0"
+            raise InvalidCommitError(str(name), [Violation(rule="no-version-0", says=says)])
         examined = examination.examine_file(content)
         # It is recorded as published, so it must survive a power loss, whatever wrote it.
         self._log_of(staging.location).store.sync([PublishedCommit(_ZERO).path])
@@ -178,8 +175,8 @@ class TableService(Component):
             if _is_registered(unit, row, name):
                 _refuse_other_request(name, table_id, judge(examined))
                 return describe(unit, table_id)
-            lookup.refuse_unless_allowed(row, TableTransition.REGISTER)
             now_ms = self._clock.now_ms()
+            row = lookup.after(row, TableTransition.REGISTER)
             first_version.refuse_violations(examined, name, row.id, now_ms, judge=judge)
             self._record_first(unit, row, name, content, now_ms, Way.PUT_IF_ABSENT)
             return describe(unit, table_id)
@@ -245,13 +242,12 @@ class TableService(Component):
             before = from_json(row.metadata, Metadata)
             after = change(row.metadata_version, before)
             if after != before:
-                unit.update_table(
-                    row._replace(
-                        metadata=to_json(after),
-                        metadata_version=Version(row.metadata_version + 1),
-                        timestamp_ms=self._clock.now_ms(),
-                    )
+                row = row._replace(
+                    metadata=to_json(after),
+                    metadata_version=Version(row.metadata_version + 1),
+                    timestamp_ms=self._clock.now_ms(),
                 )
+                unit.update_table(row)
 
         self._change(table_id, change_metadata)
 
@@ -277,7 +273,7 @@ class TableService(Component):
             if row is None:
                 lookup.refuse_overlap(unit, location)
                 row = unit.insert_table(self._new_row(table_id, location))
-            lookup.refuse_unless_allowed(row, TableTransition.REGISTER)
+            row = lookup.after(row, TableTransition.REGISTER)
             now_ms = self._clock.now_ms()
             clock_ms = unit.clock().clock_ms
             content = first_version.compose(examined, name, table_id, txn_id, now_ms, clock_ms)
@@ -308,9 +304,7 @@ class TableService(Component):
 
     def rename(self, table_id: TableId, name: TableName, *, key: RequestKey | None = None) -> None:
         def rename(unit: WriteUnit) -> None:
-            row = lookup.known(unit, table_id)
-            if row.state is not TableStatus.ACTIVE:
-                raise NotFoundError(f"Table {table_id} is {row.state.value}.")
+            lookup.active(unit, table_id)
             if unit.name_of(table_id) == name:
                 return
             lookup.require_namespace(unit, name.namespace)
@@ -327,13 +321,9 @@ class TableService(Component):
             row = lookup.known(unit, table_id)
             if row.state is TableStatus.DROPPED:
                 return
-            lookup.refuse_unless_allowed(row, TableTransition.DROP)
+            dropped = lookup.after(row, TableTransition.DROP)
             unit.release_name(table_id, self._next_sequence(unit))
-            unit.update_table(
-                row._replace(
-                    state=step(row.state, TableTransition.DROP), dropped_ms=self._clock.now_ms()
-                )
-            )
+            unit.update_table(dropped._replace(dropped_ms=self._clock.now_ms()))
 
         self._change(table_id, drop, key)
         fail_point("registry.after_drop")
@@ -343,9 +333,10 @@ class TableService(Component):
     ) -> None:
         def undrop(unit: WriteUnit) -> None:
             row = lookup.known(unit, table_id)
-            if _is_undropped(unit, row, name):
-                return
-            lookup.refuse_unless_allowed(row, TableTransition.UNDROP)
+            current = unit.name_of(table_id)
+            if current is not None and (name is None or current.key == name.key):
+                return  # a repeated request
+            undropped = lookup.after(row, TableTransition.UNDROP)
             new_name = name or unit.last_name_of(table_id)
             assert new_name is not None  # only a table with a name can be dropped
             lookup.require_namespace(unit, new_name.namespace)
@@ -354,9 +345,7 @@ class TableService(Component):
                     f"Another table has the name {new_name} now.",
                     remedy="Undrop the table under a new name.",
                 )
-            unit.update_table(
-                row._replace(state=step(row.state, TableTransition.UNDROP), dropped_ms=None)
-            )
+            unit.update_table(undropped._replace(dropped_ms=None))
             unit.assign_name(new_name, table_id, self._next_sequence(unit))
 
         self._change(table_id, undrop, key)
@@ -373,16 +362,12 @@ class TableService(Component):
             listed = [(row, name) for row, name, _ in unit.tables(namespace)]
             if dropped:
                 # Listed as well: a purge that was interrupted has to be finished.
-                unfinished = [
-                    row for row in unit.tables_in_state(TableStatus.PURGED) if is_unfinished(row)
-                ]
-                rows = [*unit.tables_in_state(TableStatus.DROPPED), *unfinished]
-                without_name = [(row, unit.last_name_of(row.id)) for row in rows]
+                rows = unit.tables_in_state(TableStatus.DROPPED) + unfinished_purges(unit)
                 listed += [
-                    (row, last_name)
-                    for row, last_name in without_name
-                    if last_name is not None
-                    and (namespace is None or last_name.namespace.key == namespace.key)
+                    (row, name)
+                    for row in rows
+                    if (name := unit.last_name_of(row.id)) is not None
+                    and (namespace is None or name.namespace.key == namespace.key)
                 ]
         return tuple(_entry(row, name) for row, name in listed)
 
@@ -489,7 +474,6 @@ class TableService(Component):
         is_published = way is Way.PUT_IF_ABSENT
         unit.update_table(
             row._replace(
-                state=step(row.state, TableTransition.REGISTER),
                 head=_ZERO,
                 timestamp_ms=timestamp_ms,
                 published=_ZERO if is_published else _NONE,
@@ -548,14 +532,6 @@ def _refuse_other_request(
             f"Staging table {table_id} was registered as {name} by another request: {shown}.",
             remedy="Request another staging table.",
         )
-
-
-def _is_undropped(unit: ReadUnit, row: TableRow, name: TableName | None) -> bool:
-    """Return True if this undrop was carried out before: its answer may have been lost."""
-    if row.state is not TableStatus.ACTIVE:
-        return False
-    current = unit.name_of(row.id)
-    return name is None or (current is not None and current.key == name.key)
 
 
 def _is_registered(unit: ReadUnit, row: TableRow, name: TableName) -> bool:

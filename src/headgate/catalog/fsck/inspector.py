@@ -24,7 +24,7 @@ from headgate.catalog.fsck.table_check import check_table, inconsistent_transact
 from headgate.catalog.housekeeping import Housekeeper
 from headgate.catalog.integrity_watch import damage_finding
 from headgate.catalog.publisher import Publisher
-from headgate.catalog.purge import Purger, is_unfinished
+from headgate.catalog.purge import Purger, unfinished_purges
 from headgate.catalog.stores.port import WriteUnit
 from headgate.errors import (
     DamagedError,
@@ -102,14 +102,14 @@ class Inspector(Component):
             else:
                 row = lookup.managed(lookup.active(unit, table_id))
                 tables = [(row, str(unit.name_of(table_id)))]
+            purging = unfinished_purges(unit) if table_id is None else []
             purged = unit.tables_in_state(TableStatus.PURGED) if table_id is None else []
-            purging = [row for row in purged if is_unfinished(row)]
             # If another table is at the location by now, its files belong to that table.
             purged_and_free = [
                 row
                 for row in purged
                 if row.kind is TableKind.MANAGED
-                and not is_unfinished(row)
+                and row.purged_ms is not None
                 and unit.overlapping_table(row.location) is None
             ]
         findings = self._stale_staging(repair=repair) if table_id is None else []
