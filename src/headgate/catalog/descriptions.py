@@ -61,10 +61,7 @@ class Descriptions(Component):
         return info
 
     def describe(self, ref: Ref, since: Version | None = None) -> TableInfo:
-        """Describe a table with all commits that are not published and some that are.
-
-        Commits from `since` on are listed if they were published not long ago.
-        """
+        """Describe a table with all unpublished commits, and recent ones from `since` on."""
         with self._store.read_latest() as unit:
             named = lookup.active_by(unit, ref)
             if since is not None:

@@ -33,11 +33,9 @@ def write(unit: WriteUnit, namespace: SchemaName | str, details: NamespaceDetail
     if isinstance(namespace, str):
         after = replaced(before, catalog=details or NamespaceDetails())
     else:
-        key = namespace.key[1]
-        schemas = {other: known for other, known in before.schemas.items() if other != key}
-        if details is not None:
-            schemas[key] = details
-        after = replaced(before, schemas=schemas)
+        new = {} if details is None else {namespace.key[1]: details}
+        others = {key: old for key, old in before.schemas.items() if key != namespace.key[1]}
+        after = replaced(before, schemas=others | new)
     _write(unit, catalog, before, after)
 
 

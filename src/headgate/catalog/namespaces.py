@@ -112,11 +112,7 @@ class NamespaceService(Component):
         self._change(str(namespace), write)
 
     def rename_schema(self, name: SchemaName, new_name: str, key: RequestKey | None = None) -> None:
-        def rename(unit: WriteUnit) -> None:
-            lookup.require_namespace(unit, name)
-            self._rename(unit, name, new_name)
-
-        self._change(str(name), rename, key)
+        self._change(str(name), lambda unit: self._rename(unit, name, new_name), key)
 
     def rename_catalog(self, name: str, new_name: str, key: RequestKey | None = None) -> None:
         self._change(name, lambda unit: self._rename(unit, name, new_name), key)
@@ -138,6 +134,7 @@ class NamespaceService(Component):
         """Rename a schema or a catalog; the names of all its tables change at one sequence."""
         created_ms = unit.namespace_creation_times()
         if isinstance(namespace, SchemaName):
+            lookup.require_namespace(unit, namespace)
             [old] = [known for known in created_ms if known.key == namespace.key]
             moves = {old: SchemaName(old.catalog, new_name)}
             is_taken = any(known.key == moves[old].key for known in created_ms if known != old)
@@ -147,7 +144,13 @@ class NamespaceService(Component):
                 for known in created_ms
                 if known.key[0] == fold(namespace)
             }
-            _refuse_catalog_rename(namespace, is_known=bool(moves))
+            if fold(namespace) == fold(DEFAULT_CATALOG):
+                raise InvalidArgumentError(
+                    f"The catalog {DEFAULT_CATALOG} is part of every lake and cannot be renamed.",
+                    remedy="Create another catalog and rename its schemas or tables as needed.",
+                )
+            if not moves:
+                raise NotFoundError(f"There is no catalog {namespace}.")
             others = {known.key[0] for known in created_ms} - {fold(namespace)}
             is_taken = fold(new_name) in others | {fold(DEFAULT_CATALOG)}
         if is_taken:
@@ -169,9 +172,6 @@ class NamespaceService(Component):
         for old, new in moves.items():
             unit.delete_namespace(old)
             unit.insert_namespace(new, created_ms[old])
-        self._move_details(unit, namespace, new_name)
-
-    def _move_details(self, unit: WriteUnit, namespace: SchemaName | str, new_name: str) -> None:
         before = namespace_details.read_one(unit, namespace)
         former = namespace if isinstance(namespace, str) else namespace.schema
         after = replaced(
@@ -186,13 +186,3 @@ class NamespaceService(Component):
         else:
             namespace_details.write(unit, namespace, None)
             namespace_details.write(unit, SchemaName(namespace.catalog, new_name), after)
-
-
-def _refuse_catalog_rename(name: str, *, is_known: bool) -> None:
-    if fold(name) == fold(DEFAULT_CATALOG):
-        raise InvalidArgumentError(
-            f"The catalog {DEFAULT_CATALOG} is part of every lake and cannot be renamed.",
-            remedy="Create another catalog and rename its schemas or tables as needed.",
-        )
-    if not is_known:
-        raise NotFoundError(f"There is no catalog {name}.")

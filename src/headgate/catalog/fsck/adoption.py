@@ -48,8 +48,12 @@ class _MissingCommit:
     version: Version
     content: bytes
     examined: Examined
-    txn_id: TxnId
     timestamp_ms: int
+
+    @property
+    def txn_id(self) -> TxnId:
+        assert self.examined.txn_id is not None  # checked by following_timestamp
+        return self.examined.txn_id
 
     @property
     def order(self) -> tuple[int, TxnId]:
@@ -99,10 +103,13 @@ class Adoption(Component):
                 stopped |= ids
         return found
 
+    def _now(self, table: NamedTable) -> TableRow | None:
+        with self._store.read() as unit:
+            return unit.table(table.row.id)
+
     def _missing_commits(self, table: NamedTable) -> Iterator[_MissingCommit]:
         """Yield the commits after a table's head, up to the first that cannot be ratified."""
-        with self._store.read() as unit:
-            row = unit.table(table.row.id)
+        row = self._now(table)
         if row is None or row.state is not TableStatus.ACTIVE:
             return
         log, version, timestamp_ms = self._log_of(row.location), row.head + 1, row.timestamp_ms
@@ -111,22 +118,15 @@ class Adoption(Component):
             if later_ms is None:
                 return
             examined = examination.examine_file(content)
-            assert examined.txn_id is not None  # checked by following_timestamp
             yield _MissingCommit(
-                NamedTable(row, table.name),
-                Version(version),
-                content,
-                examined,
-                examined.txn_id,
-                later_ms,
+                NamedTable(row, table.name), Version(version), content, examined, later_ms
             )
             version, timestamp_ms = version + 1, later_ms
 
     def _ratify(self, parts: list[_MissingCommit]) -> Iterator[Finding]:
         for commit in parts:
             self._publish(commit.table.row.id)
-            with self._store.read() as unit:
-                now = unit.table(commit.table.row.id)
+            now = self._now(commit.table)
             if now is None or now.head >= commit.version:
                 return  # ratified in the meantime, by another repair or by a writer
             if now.published != now.head:
@@ -138,8 +138,7 @@ class Adoption(Component):
             self._submit(parts)
         except (InvalidCommitError, MalformedError, StoreConstraintError) as error:
             for commit in parts:
-                with self._store.read() as unit:
-                    now = unit.table(commit.table.row.id)
+                now = self._now(commit.table)
                 if now is not None and now.head < commit.version:
                     reason = getattr(error, "message", "its transaction is already ratified")
                     says = f"cannot be ratified: {reason}"
@@ -150,20 +149,15 @@ class Adoption(Component):
             yield replaced(commit.finding("FS3", Severity.WARNING, says), repaired=True)
 
     def _submit(self, parts: list[_MissingCommit]) -> None:
-        proposal = ExaminedProposal(
-            parts[0].txn_id,
-            tuple(self._part(commit) for commit in parts),
-            self._clock.now_ms(),
-        )
+        examined = tuple(self._part(commit) for commit in parts)
+        proposal = ExaminedProposal(parts[0].txn_id, examined, self._clock.now_ms())
 
         def adopt(unit: WriteUnit) -> None:
             for commit in parts:
                 now = unit.table(commit.table.row.id)
                 if now is None or now.head + 1 != commit.version:
-                    raise InvalidCommitError(
-                        commit.table.row.id,
-                        [f"version {commit.version} is not the next"],
-                    )
+                    says = f"version {commit.version} is not the next"
+                    raise InvalidCommitError(commit.table.row.id, [says])
             self._decider.adopt(unit, proposal)
             for commit in parts:
                 version, now_ms = commit.version, self._clock.now_ms()
@@ -213,21 +207,14 @@ def _with_dependencies(
     They are in the order in which they can be ratified.
     """
     upto = {
-        table_id: (chain[-1].version if table_id in table_ids and chain else Version(-1))
+        table_id: chain[-1].version if table_id in table_ids and chain else Version(-1)
         for table_id, chain in chains.items()
     }
-    by_txn: dict[tuple[int, TxnId], list[_MissingCommit]] = {}
-    for chain in chains.values():
-        for commit in chain:
-            by_txn.setdefault(commit.order, []).append(commit)
-    is_growing = True
-    while is_growing:
-        is_growing = False
-        for parts in by_txn.values():
-            if any(part.version <= upto[part.table.row.id] for part in parts):
-                for part in parts:
-                    if part.version > upto[part.table.row.id]:
-                        upto[part.table.row.id] = part.version
-                        is_growing = True
-    chosen = [c for chain in chains.values() for c in chain if c.version <= upto[c.table.row.id]]
-    return sorted(chosen, key=lambda commit: commit.order)
+    commits = [commit for chain in chains.values() for commit in chain]
+    while True:
+        needed = {c.order for c in commits if c.version <= upto[c.table.row.id]}
+        chosen = [c for c in commits if c.order in needed]
+        further = upto | {c.table.row.id: c.version for c in chosen}  # the last of each chain
+        if further == upto:
+            return sorted(chosen, key=lambda commit: commit.order)
+        upto = further

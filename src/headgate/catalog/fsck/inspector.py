@@ -80,15 +80,10 @@ class Inspector(Component):
         If the catalog's database is damaged, report that and check nothing else.
         """
         try:
-            self._raise_if_damaged()
+            self._store.check_integrity()  # from now on a damaged store refuses to be read
             return self._inspect(table_id, repair=repair, progress=progress)
         except DamagedError as error:
             return (damage_finding(error),)
-
-    def _raise_if_damaged(self) -> None:
-        if self._store.check_integrity():
-            with self._store.read():  # raises DamagedError, with the reason
-                pass
 
     def _inspect(
         self, table_id: TableId | None, *, repair: bool, progress: Progress | None
@@ -125,7 +120,7 @@ class Inspector(Component):
             )
         repaired = self._repair([NamedTable(row, name) for row, name in tables]) if repair else []
         findings += repaired
-        reported = {(finding.table, finding.rule, finding.version) for finding in repaired}
+        reported = {(f.table, f.rule, f.version) for f in repaired}
         for done, (row, name) in enumerate(tables, start=1):
             try:
                 log = self._log_of(row.location)
@@ -133,11 +128,7 @@ class Inspector(Component):
                     *check_table(self._store, row, name, log),
                     *self._derived_files.check(row.id, name, log),
                 ]
-                findings += [
-                    finding
-                    for finding in checked
-                    if (finding.table, finding.rule, finding.version) not in reported
-                ]
+                findings += [f for f in checked if (f.table, f.rule, f.version) not in reported]
                 findings += self._data_findings(row.id, name, repair=repair)
                 self._look_again(row.id)
             except _CLOSED as error:
@@ -206,22 +197,20 @@ class Inspector(Component):
         if repair:
             store.sweep(self._clock.now_ms() - _TEMPORARY_FILES_KEPT_MS)
         listed = {item.path: item.size for item in store.list("", recursive=True)}
-        findings = [
-            *missing_data_files(name, snapshot, listed),
-            *wrong_counts(name, snapshot, row),
-        ]
-        if repair and any(finding.rule == "RD-03" for finding in findings):
+        missing = list(missing_data_files(name, snapshot, listed))
+        wrong = list(wrong_counts(name, snapshot, row))
+        if not repair or not wrong:
+            return missing + wrong
 
-            def correct_counts(unit: WriteUnit) -> None:
-                current = lookup.known(unit, table_id)
-                if current.head == snapshot.version:
-                    unit.update_table(
-                        current._replace(num_files=state.num_files, size_bytes=state.size_in_bytes)
-                    )
+        def correct_counts(unit: WriteUnit) -> None:
+            now = lookup.known(unit, table_id)
+            if now.head == snapshot.version:
+                unit.update_table(
+                    now._replace(num_files=state.num_files, size_bytes=state.size_in_bytes)
+                )
 
-            self._change(table_id, correct_counts)
-            findings = [replaced(f, repaired=f.rule == "RD-03") for f in findings]
-        return findings
+        self._change(table_id, correct_counts)
+        return missing + [replaced(finding, repaired=True) for finding in wrong]
 
 
 def _unchecked(name: str, error: HeadgateError) -> Finding:

@@ -46,13 +46,9 @@ class LogRepair(Component):
             with self._store.read() as unit:
                 row = unit.table(table_id) or row
                 commits = unit.commits(row.key, Version(0), row.head, content=True)
-            findings: list[Finding] = []
-            is_intact = True
-            for commit in commits:
-                finding = self._restore(row, name, log, commit, files)
-                if finding is not None:
-                    findings.append(finding)
-                    is_intact = is_intact and finding.repaired
+            restored = [self._restore(row, name, log, commit, files) for commit in commits]
+            findings = [finding for finding in restored if finding is not None]
+            is_intact = all(finding.repaired for finding in findings)
             findings += self._set_aside_unratified(row, name, log, files)
             if row.diverged is not None and is_intact:
                 self._change(row.id, lambda unit: unit.set_diverged(row.key, None))
@@ -85,10 +81,8 @@ class LogRepair(Component):
         if current_hash == commit.sha256.hex():
             return None
         is_recorded = version <= row.published
-        if not is_present and version <= files.newest_checkpoint:
-            return None  # deleted by a log cleanup: a checkpoint covers it
-        if not is_present and not is_recorded:
-            return None  # not published yet
+        if not is_present and (version <= files.newest_checkpoint or not is_recorded):
+            return None  # deleted by a log cleanup, or not published yet
         content = ratified_bytes(log, commit)
         if content is None:
             if not is_recorded:
@@ -106,9 +100,7 @@ class LogRepair(Component):
         rule, says = "S11", "was published and is missing"
         if aside is not None:
             rule, says = "S10", f"had other bytes than ratified; these are kept as {aside}"
-        return Finding(
-            rule, Severity.WARNING, name, says, version=version, path=path, repaired=True
-        )
+        return Finding(rule, Severity.WARNING, name, says, "", version, path, repaired=True)
 
     def _set_aside_unratified(
         self, row: TableRow, name: str, log: DeltaLog, files: LogListing
