@@ -43,11 +43,10 @@ class AllowedLocations(Component):
         now_ms = self._clock.now_ms()
 
         def add(unit: WriteUnit) -> LocationEntry:
-            for row in unit.locations():
-                if row.url == url:
-                    return _entry(row)
-            row = LocationRow(url, now_ms)
-            unit.insert_location(row)
+            row = next((row for row in unit.locations() if row.url == url), None)
+            if row is None:
+                row = LocationRow(url, now_ms)
+                unit.insert_location(row)
             return _entry(row)
 
         return self._change(f"location {url}", add)
@@ -73,8 +72,7 @@ class AllowedLocations(Component):
         """
         url = self._usable(location)
         self._refuse_if_own(url)
-        if not self._any_location:
-            self._refuse_unless_allowed(location, url)
+        self._refuse_unless_allowed(location, url)
         return url
 
     def refuse_unless_allowed(self, location: str) -> None:
@@ -130,6 +128,8 @@ class AllowedLocations(Component):
         return url
 
     def _refuse_unless_allowed(self, location: str, url: str) -> None:
+        if self._any_location:
+            return
         if "://" not in location and not location.startswith(("/", "file:")):
             raise InvalidArgumentError(
                 f"The location {location[:200]!r} is not absolute.",
@@ -148,7 +148,7 @@ class AllowedLocations(Component):
 
         Beside the database also names that begin with its own: SQLite keeps its log there.
         """
-        root = self._real_root()
+        root = locations.without_links(self._root)
         tables = locations.join(root, TABLES)
         is_own = locations.contains(url, root) or locations.contains(tables, url)
         file = self._store.local_file()
@@ -161,10 +161,7 @@ class AllowedLocations(Component):
             )
 
     def _allowed_urls(self) -> list[str]:
-        return [self._real_root(), *(entry.url for entry in self.entries())]
-
-    def _real_root(self) -> str:
-        return locations.without_links(self._root)
+        return [locations.without_links(self._root), *(entry.url for entry in self.entries())]
 
 
 def _entry(row: LocationRow) -> LocationEntry:

@@ -109,7 +109,9 @@ class EventFeed(Component):
                 while not self._waiting and not self._is_closed:
                     self._changes.wait()
                 if not (self._has_ratified or self._has_new_waiter or self._is_closed):
-                    self._changes.wait(self._pause_s())
+                    nearest = min(waiter.deadline for waiter in self._waiting)
+                    left_s = max(nearest - self._clock.monotonic(), 0.0)
+                    self._changes.wait(min(left_s, _POLL_S))
                 if self._has_ratified:
                     # Many ratifications in a row cost one read.
                     self._changes.wait_for(
@@ -131,11 +133,6 @@ class EventFeed(Component):
                 self._waiting = [waiter for waiter in self._waiting if waiter not in done]
             for waiter, result in done.items():
                 _answer(waiter, result)
-
-    def _pause_s(self) -> float:
-        now = self._clock.monotonic()
-        nearest = min(waiter.deadline for waiter in self._waiting)
-        return min(max(nearest - now, 0.0), _POLL_S)
 
     def _read_for(self, waiting: list[_Waiter]) -> dict[_Waiter, EventPage | Exception]:
         """Return the results of the waiters that are done, from one instant of the store."""

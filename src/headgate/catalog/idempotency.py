@@ -51,7 +51,12 @@ def once(
 
 def refuse_unless_usable(key: RequestKey, now_ms: int, kept_ms: int) -> None:
     """Refuse an invalid key, and one so old that its answer may be deleted."""
-    if _time_of(key.key) < now_ms - kept_ms:
+    begun_ms = txn_ids.begun_ms(key.key)
+    if begun_ms is None:
+        raise InvalidArgumentError(
+            f"The idempotency key {key.key[:60]!r} is not a UUIDv7.", remedy="Use a new UUIDv7."
+        )
+    if begun_ms < now_ms - kept_ms:
         raise TransactionExpiredError(
             f"The key {key.key} is older than answers are kept.", remedy="Use a new key."
         )
@@ -64,12 +69,3 @@ def refuse_if_answered(unit: ReadUnit, key: RequestKey) -> None:
         if recorded.request != key.request:
             raise KeyReusedError(f"The key {key.key} was used for another request.")
         raise AnsweredError(recorded.answer)
-
-
-def _time_of(key: str) -> int:
-    begun_ms = txn_ids.begun_ms(key)
-    if begun_ms is None:
-        raise InvalidArgumentError(
-            f"The idempotency key {key[:60]!r} is not a UUIDv7.", remedy="Use a new UUIDv7."
-        )
-    return begun_ms

@@ -54,16 +54,14 @@ class IntegrityWatch(Component):
     def _run(self) -> None:
         wait_s = self._every_s
         while not self._stopping.wait(wait_s):
-            began = self._clock.monotonic()
+            began, problems = self._clock.monotonic(), []
             try:
                 problems = self._store.check_integrity()
             except HeadgateError as error:
                 if not self._stopping.is_set():
                     _log.warning("the catalog's database could not be checked: %s", error)
-                problems = []
             except Exception:  # a thread that dies checks nothing any more
                 _log.exception("the catalog's database could not be checked")
-                problems = []
             if problems:
                 _log.critical("the catalog's database is damaged: %s", "; ".join(problems))
                 return

@@ -34,6 +34,7 @@ from headgate.errors import (
 )
 from headgate.names import TableName, plain_name
 from headgate.protocol.actions import Sequence
+from headgate.storage import locations
 
 CALLABLE: Final = "callable"
 WEBHOOK: Final = "webhook"
@@ -82,7 +83,8 @@ class ListenerService(Component):
             raise InvalidArgumentError(
                 f"The listener {name} has `together` without tables.", remedy="Pass `tables`."
             )
-        target = f"{getattr(listener, '__module__', '')}.{_name_of(listener)}"
+        function = getattr(listener, "__qualname__", type(listener).__qualname__)
+        target = f"{getattr(listener, '__module__', '')}.{function}"
         with self._lock:
             if name in self._deliveries and self._deliveries[name].is_alive:
                 raise AlreadyExistsError(
@@ -175,13 +177,12 @@ class ListenerService(Component):
                     f"There is a listener {name} already, a {known.kind}.",
                     remedy="Choose another name, or remove that one.",
                 )
-            row = ListenerRow(name, kind, target, latest if after is None else after, now_ms)
-            if known is not None:
-                is_kept = after is None or keeps_position
-                position = known.position if is_kept else row.position
-                row = known._replace(target=target, position=position)
-                if not is_kept:
-                    row = row._replace(failing=None)
+            if known is None:
+                row = ListenerRow(name, kind, target, latest if after is None else after, now_ms)
+            elif after is None or keeps_position:
+                row = known._replace(target=target)
+            else:
+                row = known._replace(target=target, position=after, failing=None)
             oldest = unit.oldest_event()
             if oldest is not None and row.position < oldest.sequence - 1:
                 raise VersionGoneError(
@@ -271,19 +272,10 @@ def _host_of(text: str) -> str:
         is_url = False
     # Targets are listed for every user, so they must not contain a secret.
     if not is_url or len(text) > _MAX_TARGET or not text.isprintable() or " " in text:
-        raise InvalidArgumentError(f"{_shown(text)!r} is not a valid webhook URL.", remedy=remedy)
+        shown = locations.shown(text)[:80]
+        raise InvalidArgumentError(f"{shown!r} is not a valid webhook URL.", remedy=remedy)
     return parts.hostname or ""
-
-
-def _shown(text: str) -> str:
-    """Return a text that may be a URL without the user and the password in it."""
-    scheme, separator, rest = text.partition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2]}"[:80]
 
 
 def _find(rows: list[ListenerRow], name: str) -> ListenerRow | None:
     return next((row for row in rows if row.name == name), None)
-
-
-def _name_of(listener: Listener) -> str:
-    return str(getattr(listener, "__qualname__", type(listener).__qualname__))

@@ -81,8 +81,9 @@ class StagedFileCleaner(Component):
     def clean(self, is_stopping: Callable[[], bool] = lambda: False) -> int:
         """Do one run; return how many files were deleted."""
         with self._store.read() as unit:
-            before = unit.setting(_PLACE)
-            turn = _turn(before)
+            before = unit.setting(_PLACE) or json.dumps([None, ""])
+            after, file = json.loads(before)
+            turn = _Turn(after and TableName.parse(after), file, _FILES, _DELETED)
             tables = unit.tables(None, turn.after, _TABLES)
         for row, name, _ in tables:
             if row.kind is TableKind.MANAGED:
@@ -96,9 +97,9 @@ class StagedFileCleaner(Component):
         else:
             if len(tables) < _TABLES:
                 turn.after = None  # from the beginning
-        after = json.dumps([None if turn.after is None else str(turn.after), turn.file])
-        if after != (before or json.dumps([None, ""])):
-            self._change(_PLACE, lambda unit: unit.set_setting(_PLACE, after))
+        place = json.dumps([turn.after and str(turn.after), turn.file])
+        if place != before:
+            self._change(_PLACE, lambda unit: unit.set_setting(_PLACE, place))
         return _DELETED - turn.deletions
 
     def _clean_table(self, row: TableRow, turn: _Turn, is_stopping: Callable[[], bool]) -> None:
@@ -165,11 +166,11 @@ class StagedFileCleaner(Component):
             now = unit.table(row.id)
             if now is None or now.state is not TableStatus.ACTIVE:
                 return []
-            keys = {file_key(row.id, file.commit.name): file for file in files}
             return [
                 file
-                for key, file in keys.items()
-                if file.commit.version > now.head and self._is_given_up(unit, key)
+                for file in files
+                if file.commit.version > now.head
+                and self._is_given_up(unit, file_key(row.id, file.commit.name))
             ]
 
         fail_point("housekeeping.before_give_up")
@@ -193,11 +194,6 @@ class StagedFileCleaner(Component):
             log.store.delete(path)
         if paths:
             log.store.sync(paths)
-
-
-def _turn(place: str | None) -> _Turn:
-    after, file = (None, "") if place is None else json.loads(place)
-    return _Turn(None if after is None else TableName.parse(after), file, _FILES, _DELETED)
 
 
 def _winners(unit: ReadUnit, row: TableRow, versions: set[Version]) -> dict[Version, CommitRow]:

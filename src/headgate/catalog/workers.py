@@ -48,15 +48,13 @@ class Workers:
             self._start()
         for _ in range(_LOOKS_AT_CLOSING):
             with self._changes:
-                if self._changes.wait_for(self._has_ended, max(seconds, 0) / _LOOKS_AT_CLOSING):
+                timeout_s = max(seconds, 0) / _LOOKS_AT_CLOSING
+                if self._changes.wait_for(lambda: not self._threads, timeout_s):
                     return True
             self.look()
         with self._changes:
             self._due.clear()
         return False
-
-    def _has_ended(self) -> bool:
-        return not self._threads
 
     def _start(self) -> None:
         """Start as many threads as there are queued lanes, up to the bound."""
