@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
 
 from headgate.api.messages import Resolved, StagingTable, TableEntry
 from headgate.arguments import checked_texts
@@ -39,7 +38,7 @@ from headgate.protocol.actions import Format, Metadata, TableId, TxnId, Version
 from headgate.protocol.commit import examination, row_ids
 from headgate.protocol.commit.content import Inline, Way
 from headgate.protocol.commit.examination import Violation
-from headgate.protocol.encoding import from_json, to_json
+from headgate.protocol.encoding import from_json, replaced, to_json
 from headgate.protocol.log import checksums
 from headgate.protocol.paths import PublishedCommit
 from headgate.protocol.properties import TABLE_ID_PROPERTY
@@ -56,45 +55,6 @@ _log = logging.getLogger(__name__)
 
 _ZERO = Version(0)
 _NONE = Version(-1)
-
-
-@dataclass(frozen=True, slots=True)
-class ExternalTable:
-    """A table that is registered by name and location, but not managed."""
-
-    location: str
-    format: str
-    schema_string: str | None
-    comment: str | None = None
-    partition_columns: tuple[str, ...] = ()
-    properties: Mapping[str, str] = field(default_factory=dict)
-
-    def metadata(self, table_id: TableId) -> Metadata:
-        return Metadata(
-            id=table_id,
-            description=self.comment,
-            format=Format(provider=self.format),
-            schema_string=self.schema_string or "",
-            partition_columns=list(self.partition_columns),
-            configuration=dict(self.properties),
-        )
-
-    def equals(self, row: TableRow) -> bool:
-        """Return True if a row has the location and metadata of this table."""
-        return (
-            row.kind is TableKind.EXTERNAL
-            and row.location == self.location
-            and from_json(row.metadata, Metadata) == self.metadata(row.id)
-        )
-
-    def refuse_if_invalid(self) -> None:
-        if not (self.format.isascii() and self.format.isalnum() and len(self.format) <= 40):
-            raise InvalidArgumentError(
-                f"{self.format[:60]!r} is not a valid format.",
-                remedy="Use delta, parquet, iceberg or csv.",
-            )
-        if self.schema_string is not None:
-            schemas.from_json(self.schema_string)
 
 
 @checked_texts
@@ -195,34 +155,45 @@ class TableService(Component):
         *,
         key: RequestKey | None = None,
     ) -> Resolved:
-        table = ExternalTable(location=location, format=format, schema_string=schema_string)
-        return self.declare_external(name, table, key=key)
+        if schema_string is not None:
+            schemas.from_json(schema_string)  # raises if it is not a schema
+        declared = Metadata(
+            id="", format=Format(provider=format), schema_string=schema_string or ""
+        )
+        return self.declare_external(name, location, declared, key=key)
 
     def declare_external(
-        self, name: TableName, table: ExternalTable, *, key: RequestKey | None = None
+        self, name: TableName, location: str, declared: Metadata, *, key: RequestKey | None = None
     ) -> Resolved:
         """Register an external table; nothing of it is read, written or managed.
 
         A repeated request gets the first answer even without a key.
         """
         describe = self._reader.resolve_in
-        location = self._allowed.check(table.location)
-        table = replace(table, location=location)
-        table.refuse_if_invalid()
+        location = self._allowed.check(location)
+        format = declared.format.provider
+        if not (format.isascii() and format.isalnum() and len(format) <= 40):
+            raise InvalidArgumentError(
+                f"{format[:60]!r} is not a valid format.",
+                remedy="Use delta, parquet, iceberg or csv.",
+            )
         table_id = TableId(str(self._ids.random()))
 
         def register(unit: WriteUnit) -> Resolved:
             lookup.require_namespace(unit, name.namespace)
             existing = unit.table_id_of(name)
             if existing is not None:
-                if unit.name_of(existing) == name and table.equals(lookup.known(unit, existing)):
+                row = lookup.known(unit, existing)
+                is_same = row.kind is TableKind.EXTERNAL and row.location == location
+                before = replaced(from_json(row.metadata, Metadata), id="")
+                if is_same and before == declared and unit.name_of(existing) == name:
                     return describe(unit, existing)
                 raise AlreadyExistsError(f"There is a table {name} already.")
             lookup.refuse_overlap(unit, location)
             row = self._new_row(table_id, location)._replace(
                 kind=TableKind.EXTERNAL,
                 state=TableStatus.ACTIVE,
-                metadata=to_json(table.metadata(table_id)),
+                metadata=to_json(replaced(declared, id=table_id)),
             )
             unit.insert_table(row)
             unit.assign_name(name, table_id, self._next_sequence(unit))

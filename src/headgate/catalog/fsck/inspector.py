@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +25,7 @@ from headgate.catalog.housekeeping import Housekeeper
 from headgate.catalog.integrity_watch import damage_finding
 from headgate.catalog.publisher import Publisher
 from headgate.catalog.purge import Purger, unfinished_purges
-from headgate.catalog.stores.port import WriteUnit
+from headgate.catalog.stores.port import ReadUnit, WriteUnit
 from headgate.errors import (
     DamagedError,
     HeadgateError,
@@ -90,38 +90,21 @@ class Inspector(Component):
     ) -> tuple[Finding, ...]:
         with self._store.read() as unit:
             if table_id is None:
-                tables = [(row, str(name)) for row, name, _ in unit.tables(None)]
                 # Named by their ids: another table may have the name by now.
-                tables += [(row, row.id) for row in unit.tables_in_state(TableStatus.DROPPED)]
-                tables = [(row, name) for row, name in tables if row.kind is TableKind.MANAGED]
+                dropped = [NamedTable(r, r.id) for r in unit.tables_in_state(TableStatus.DROPPED)]
+                tables = [t for t in (*_named(unit), *dropped) if t.row.kind is TableKind.MANAGED]
             else:
                 row = lookup.managed(lookup.active(unit, table_id))
-                tables = [(row, str(unit.name_of(table_id)))]
-            purging = unfinished_purges(unit) if table_id is None else []
-            purged = unit.tables_in_state(TableStatus.PURGED) if table_id is None else []
-            # If another table is at the location by now, its files belong to that table.
-            purged_and_free = [
-                row
-                for row in purged
-                if row.kind is TableKind.MANAGED
-                and row.purged_ms is not None
-                and unit.overlapping_table(row.location) is None
-            ]
-        findings = self._stale_staging(repair=repair) if table_id is None else []
-        for row in purged_and_free:
-            findings += files_of_purged_table(row, self._store_for(row.location))
-        for row in purging:
-            if repair:
-                self._purger.purge(row.id)
-            says = "is purged, but some of its files are not deleted yet"
-            remedy = "Run `headgate purge` with its id, or `headgate fsck --repair`."
-            findings.append(
-                Finding("CM-40", Severity.WARNING, row.id, says, remedy, repaired=repair)
-            )
-        repaired = self._repair([NamedTable(row, name) for row, name in tables]) if repair else []
+                tables = [NamedTable(row, str(unit.name_of(table_id)))]
+        findings: list[Finding] = []
+        if table_id is None:
+            findings += self._stale_staging(repair=repair)
+            findings += self._purged_tables(repair=repair)
+        repaired = self._repair(tables) if repair else []
         findings += repaired
         reported = {(f.table, f.rule, f.version) for f in repaired}
-        for done, (row, name) in enumerate(tables, start=1):
+        for done, table in enumerate(tables, start=1):
+            row, name = table.row, table.name
             try:
                 log = self._log_of(row.location)
                 checked = [
@@ -139,7 +122,7 @@ class Inspector(Component):
             findings += unknown_folders(
                 self._store, self._root, self._store_for, self._clock.now_ms()
             )
-        findings += inconsistent_transactions(self._store, {row.id: name for row, name in tables})
+        findings += inconsistent_transactions(self._store, {t.row.id: t.name for t in tables})
         return tuple(findings)
 
     def _repair(self, tables: list[NamedTable]) -> list[Finding]:
@@ -156,11 +139,7 @@ class Inspector(Component):
             self._publish(table.row.id)
         tables = [table for table in tables if table.row.id not in closed]
         with self._store.read() as unit:
-            others = [
-                NamedTable(row, str(name))
-                for row, name, _ in unit.tables(None)
-                if row.kind is TableKind.MANAGED and row.id not in closed
-            ]
+            others = [table for table in _named(unit) if table.row.id not in closed]
         findings += self._adoption.adopt(tables, others)
         for table in tables:
             log = self._log_of(table.row.location)
@@ -170,6 +149,28 @@ class Inspector(Component):
     def _publish(self, table_id: TableId) -> None:
         with suppress(HeadgateError):  # the check reports what prevents it
             self._publisher.publish(table_id)
+
+    def _purged_tables(self, *, repair: bool) -> Iterator[Finding]:
+        """Report unfinished purges, and finish them if asked; report files written afterwards."""
+        with self._store.read() as unit:
+            unfinished = unfinished_purges(unit)
+            purged = unit.tables_in_state(TableStatus.PURGED)
+            # If another table is at the location by now, its files belong to that table.
+            free = [
+                row
+                for row in purged
+                if row.kind is TableKind.MANAGED
+                and row.purged_ms is not None
+                and unit.overlapping_table(row.location) is None
+            ]
+        for row in free:
+            yield from files_of_purged_table(row, self._store_for(row.location))
+        for row in unfinished:
+            if repair:
+                self._purger.purge(row.id)
+            says = "is purged, but some of its files are not deleted yet"
+            remedy = "Run `headgate purge` with its id, or `headgate fsck --repair`."
+            yield Finding("CM-40", Severity.WARNING, row.id, says, remedy, repaired=repair)
 
     def _stale_staging(self, *, repair: bool) -> list[Finding]:
         """Report tables that were staged long ago and not registered; run housekeeping if asked."""
@@ -211,6 +212,12 @@ class Inspector(Component):
 
         self._change(table_id, correct_counts)
         return missing + [replaced(finding, repaired=True) for finding in wrong]
+
+
+def _named(unit: ReadUnit) -> list[NamedTable]:
+    """Return the managed tables that have a name."""
+    rows = unit.tables(None)
+    return [NamedTable(row, str(name)) for row, name, _ in rows if row.kind is TableKind.MANAGED]
 
 
 def _unchecked(name: str, error: HeadgateError) -> Finding:

@@ -8,13 +8,12 @@ log of a managed table, such as `delta.feature.*`, is stored as properties here.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, get_args
 
-from headgate.catalog.tables import ExternalTable
 from headgate.errors import InvalidArgumentError
 from headgate.http.unity import bodies, columns
 from headgate.http.unity.declarations import refuse_unknown_domains
 from headgate.http.unity.problems import invalid
 from headgate.protocol import clustering, features
-from headgate.protocol.actions import Metadata
+from headgate.protocol.actions import Format, Metadata
 from headgate.protocol.commit import row_ids
 from headgate.protocol.encoding import replaced, to_json
 from headgate.protocol.schema import types as schemas
@@ -28,17 +27,17 @@ _MANAGED: Final = f"{features.ASKING}{features.CATALOG_MANAGED}"
 _ORDER: Final = get_args(bodies.Update)
 
 
-def declared(body: bodies.OlderNewTable) -> ExternalTable:
+def declared(body: bodies.OlderNewTable) -> Metadata:
     """Return the declaration of a new table."""
     given = body.columns or ()
     schema = columns.declared(given)
-    return ExternalTable(
-        location=body.storage_location,
-        format=body.data_source_format.lower(),
-        schema_string=schemas.to_json(schema) if schema.fields else None,
-        comment=body.comment,
-        partition_columns=tuple(columns.partitions(given)),
-        properties=_unmanaged(without_nulls(body.properties or {})),
+    return Metadata(
+        id="",  # the catalog chooses it
+        description=body.comment,
+        format=Format(provider=body.data_source_format.lower()),
+        schema_string=schemas.to_json(schema) if schema.fields else "",
+        partition_columns=list(columns.partitions(given)),
+        configuration=_unmanaged(without_nulls(body.properties or {})),
     )
 
 
@@ -102,7 +101,7 @@ def without_nulls(properties: Mapping[str, str | None]) -> dict[str, str]:
     return {key: value for key, value in properties.items() if value is not None}
 
 
-def _unmanaged(properties: Mapping[str, str]) -> Mapping[str, str]:
+def _unmanaged(properties: dict[str, str]) -> dict[str, str]:
     """Raise for the property that makes clients ask the catalog for commits."""
     if _MANAGED in properties:
         raise InvalidArgumentError(

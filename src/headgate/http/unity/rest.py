@@ -321,7 +321,8 @@ def name_table(call: Call, body: bodies.OlderNewTable) -> bodies.OlderTable:
         case table_views.EXTERNAL:
             table_views.require_schema(call.catalog, name.namespace)
             try:
-                created = call.catalog.declare_external(name, external_tables.declared(body))
+                declared = external_tables.declared(body)
+                created = call.catalog.declare_external(name, body.storage_location, declared)
             except errors.AlreadyExistsError as error:
                 raise DialectError(Case.TABLE_THERE, error.message, remedy=error.remedy) from None
             described = call.catalog.describe(created.table_id)
