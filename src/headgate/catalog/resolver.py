@@ -18,11 +18,11 @@ from headgate.api.port import Ref
 from headgate.catalog import lookup
 from headgate.catalog.component import Component
 from headgate.catalog.decider import as_commit, recorded_answer
-from headgate.catalog.heads import protocol_and_metadata
+from headgate.catalog.heads import domains_of, protocol_and_metadata
 from headgate.catalog.stores.port import ReadUnit, TableRow
 from headgate.errors import InTheFutureError, NotFoundError, VersionGoneError
 from headgate.names import TableName
-from headgate.protocol.actions import DomainMetadata, Metadata, Sequence, TableId, TxnId, Version
+from headgate.protocol.actions import Metadata, Sequence, TableId, TxnId, Version
 from headgate.protocol.commit.content import Way
 from headgate.protocol.encoding import from_json
 from headgate.protocol.log.checksums import VersionChecksum
@@ -233,9 +233,11 @@ class Reader(Component):
         since_ms = self._clock.now_ms() - self._settings.listed_ms
         start = len(rows) - 1
         room -= len(rows[start].content or b"")
-        while start > 0 and _is_listed(rows[start - 1], since_ms):
-            room -= len(rows[start - 1].content or b"")
-            if room < 0:
+        while start > 0:
+            before = rows[start - 1]
+            room -= len(before.content or b"")
+            is_recent = before.published_ms is None or before.published_ms >= since_ms
+            if not is_recent or room < 0:
                 break
             start -= 1
         return rows[start:]
@@ -252,7 +254,7 @@ class Reader(Component):
             protocol=protocol,
             txn_id=head.txn_id,
             in_commit_timestamp_opt=row.timestamp_ms,
-            domain_metadata=tuple(from_json(row.domains, list[DomainMetadata])),
+            domain_metadata=domains_of(row),
         )
 
 
@@ -287,7 +289,3 @@ def _timeline(
         )
         for commit in unit.commits(row.key, first, last, content=False)
     )
-
-
-def _is_listed(commit: RatifiedCommit, since_ms: int) -> bool:
-    return commit.published_ms is None or commit.published_ms >= since_ms
