@@ -188,17 +188,17 @@ class Delivery(Component):
                 return True
 
     def _next(self, seen: Sequence) -> EventPage:
-        if self._stopping.is_set():
-            return () if self._is_past_deadline() else self._feed.read(seen, _PAGE)
-        self._waiting = waiting = self._feed.wait_for_page(seen, _PAGE, _WAIT_S)
-        if self._stopping.is_set():  # stopped since the check above
-            waiting.cancel()
-        try:
-            return waiting.result()
-        except CancelledError:
-            return () if self._is_past_deadline() else self._feed.read(seen, _PAGE)
-        finally:
-            self._waiting = None
+        if not self._stopping.is_set():
+            self._waiting = waiting = self._feed.wait_for_page(seen, _PAGE, _WAIT_S)
+            if self._stopping.is_set():  # stopped since the check above
+                waiting.cancel()
+            try:
+                return waiting.result()
+            except CancelledError:
+                pass
+            finally:
+                self._waiting = None
+        return () if self._is_past_deadline() else self._feed.read(seen, _PAGE)
 
     def _is_past_deadline(self) -> bool:
         if not self._stopping.is_set():

@@ -435,13 +435,7 @@ class TableService(Component):
         if unit.table_id_of(name) is not None:
             raise AlreadyExistsError(f"There is a table {name} already.")
         sequence = self._next_sequence(unit, txn_id, timestamp_ms)
-        checksum = checksums.advance(
-            None,
-            adds=examined.adds,
-            removes=examined.removes,
-            metadata=examined.metadata,
-            protocol=examined.protocol,
-        )
+        files = checksums.files_after(None, examined.adds, examined.removes)
         is_published = way is Way.PUT_IF_ABSENT
         unit.update_table(
             row._replace(
@@ -453,8 +447,8 @@ class TableService(Component):
                 metadata_version=_ZERO,
                 domains=to_json(checksums.merged_domains((), examined.domains)),
                 row_id_high_water=row_ids.newest_mark(None, examined.domains),
-                num_files=None if checksum is None else checksum.num_files,
-                size_bytes=None if checksum is None else checksum.table_size_bytes,
+                num_files=None if files is None else files.num_files,
+                size_bytes=None if files is None else files.size_bytes,
             )
         )
         unit.insert_commit(
