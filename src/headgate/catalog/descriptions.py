@@ -195,7 +195,7 @@ class Descriptions(Component):
         with self._store.read() as unit:
             row = unit.overlapping_table(url)
         if creates and row is not None and row.location != url:
-            raise lookup.overlap(url, row)
+            raise lookup.overlap_error(url, row)
         if row is not None and row.state is TableStatus.ACTIVE:
             self.describe_briefly(row.id, published=True)
         return url

@@ -227,7 +227,7 @@ class FilesystemCatalog:
         for name in self._folders.names((namespace,) if namespace else self.namespaces()):
             try:
                 place = self._seen(self._by_name(name))
-                is_dropped = self._folders.buried(name) == place.table_id
+                is_dropped = self._folders.dropped_table(name) == place.table_id
                 first = self._folders.first(name)
             except (NotFoundError, MalformedError):
                 continue  # a directory without a table
@@ -257,7 +257,7 @@ class FilesystemCatalog:
         self, name: TableName, table_id: TableId, txn_id: TxnId, first: Inline
     ) -> Resolved:
         self._folders.require_namespace(name.namespace)
-        if self._folders.buried(name) is not None:
+        if self._folders.dropped_table(name) is not None:
             raise AlreadyExistsError(
                 f"{name} was dropped and is still there.", remedy="Purge it first."
             )
@@ -281,7 +281,7 @@ class FilesystemCatalog:
     def drop_table(self, table_id: TableId) -> None:
         """Put a tombstone beside the table's directory."""
         place = self._find(table_id)
-        self._folders.bury(place.name, table_id)
+        self._folders.put_tombstone(place.name, table_id)
         fail_point("registry.after_drop")
 
     def undrop_table(self, table_id: TableId, name: TableName | None = None) -> None:
@@ -289,8 +289,10 @@ class FilesystemCatalog:
 
     def purge_table(self, table_id: TableId, *, progress: Progress | None = None) -> int:
         """Delete a dropped table's files, and its tombstone last, so that a purge can continue."""
-        buried = self._folders.buried
-        name = next((name for name in self._folders.tombstones() if buried(name) == table_id), None)
+        dropped_table = self._folders.dropped_table
+        name = next(
+            (name for name in self._folders.tombstones() if dropped_table(name) == table_id), None
+        )
         if name is None:
             raise NotFoundError(f"There is no dropped table {table_id}.", remedy="Drop it first.")
         folder, tombstone = path_of(name), tombstone_of(name)
@@ -302,7 +304,7 @@ class FilesystemCatalog:
         paths.sort(key=lambda path: path.startswith(f"{folder}/{LOG}/"))
         for done, path in enumerate(paths, start=1):
             fail_point("registry.purge_between_files")
-            if buried(name) != table_id:
+            if dropped_table(name) != table_id:
                 return 0  # another purge has finished, and the name may be another table's by now
             self._files.delete(path)
             if progress is not None:
@@ -375,7 +377,7 @@ class FilesystemCatalog:
         return place
 
     def _refuse_if_dropped(self, place: _Place) -> None:
-        if self._folders.buried(place.name) == place.table_id:
+        if self._folders.dropped_table(place.name) == place.table_id:
             raise NotFoundError(f"Table {place.name} is dropped.")
 
     def _by_name(self, name: TableName) -> _Place:

@@ -77,11 +77,11 @@ class Folders:
 
     # Tombstones
 
-    def bury(self, name: TableName, table_id: TableId) -> None:
+    def put_tombstone(self, name: TableName, table_id: TableId) -> None:
         """Put a tombstone beside a table's directory."""
         self.files.put_if_absent(tombstone_of(name), json.dumps({"tableId": table_id}).encode())
 
-    def buried(self, name: TableName) -> TableId | None:
+    def dropped_table(self, name: TableName) -> TableId | None:
         """Return the id of the table that was dropped under a name and is not purged yet."""
         try:
             content = self.files.get(tombstone_of(name))

@@ -72,10 +72,10 @@ def refuse_overlap(unit: ReadUnit, location: str) -> None:
     """Raise if a table is at a location, above it or below it."""
     other = unit.overlapping_table(location)
     if other is not None:
-        raise overlap(location, other)
+        raise overlap_error(location, other)
 
 
-def overlap(location: str, other: TableRow) -> AlreadyExistsError:
+def overlap_error(location: str, other: TableRow) -> AlreadyExistsError:
     """Return the error for a location that overlaps another table's."""
     return AlreadyExistsError(
         f"{location} overlaps table {other.id} at {other.location}.",

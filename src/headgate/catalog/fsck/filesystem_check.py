@@ -94,7 +94,7 @@ class FilesystemCheck:
         path = tombstone_of(name)
         finding = Finding("CM-40", Severity.NOTE, str(name), says, remedy, path=path)
         try:
-            table_id = self.folders.buried(name)
+            table_id = self.folders.dropped_table(name)
         except MalformedError as error:
             remedy = "Delete it, and drop the table again if it is to go."
             yield replaced(finding, severity=Severity.ERROR, says=error.message, remedy=remedy)
