@@ -505,6 +505,25 @@ def test_what_is_put_where_a_purged_table_was_is_named_and_left(lake: House) -> 
 
 
 @req("CM-40")
+def test_a_purge_that_was_interrupted_is_reported_and_finished(lake: House) -> None:
+    table = lake.create()
+    lake.catalog.publish(table.table_id)
+    lake.catalog.drop_table(table.table_id)
+    failpoints.arm("registry.purge_between_files:raise")
+    try:
+        with pytest.raises(failpoints.FailPointError):
+            lake.catalog.purge_table(table.table_id)
+    finally:
+        failpoints.arm("")
+    for repair in (False, True):
+        [found] = problems(lake, repair=repair)
+        assert (found.rule, found.table, found.repaired) == ("CM-40", table.table_id, repair)
+        assert "not deleted yet" in found.says
+    assert problems(lake) == []
+    assert list(locations.store_for(table.location).list("", recursive=True)) == []
+
+
+@req("CM-40")
 def test_what_lies_where_a_purged_table_was_may_be_another_tables(
     lake: House, tmp_path: Path
 ) -> None:

@@ -98,8 +98,9 @@ class Inspector(Component):
                 tables = [NamedTable(row, str(unit.name_of(table_id)))]
         findings: list[Finding] = []
         if table_id is None:
-            findings += self._stale_staging(repair=repair)
+            # Before housekeeping, which would finish the purges that are reported.
             findings += self._purged_tables(repair=repair)
+            findings += self._stale_staging(repair=repair)
         repaired = self._repair(tables) if repair else []
         findings += repaired
         reported = {(f.table, f.rule, f.version) for f in repaired}
