@@ -9,18 +9,14 @@ from headgate.sql.statements import (
     Delete,
     Do,
     Insert,
-    Into,
     MergeClause,
     MergeInto,
     Name,
-    Overwrite,
     PartitionValue,
     Piece,
-    ReplaceWhere,
     TableReference,
     Update,
     Values,
-    VersionAsOf,
     When,
 )
 
@@ -40,7 +36,6 @@ def name(script: str, text: str, nth: int = 0) -> Name:
 def insert(text: str) -> Insert:
     (statement,) = parse(text)
     assert isinstance(statement, Insert)
-    assert statement.whole == Piece(text, 0)
     return statement
 
 
@@ -49,7 +44,7 @@ def test_rows_written_out_are_read_cell_by_cell(keyword: str) -> None:
     text = f"INSERT INTO sales.t {keyword} (1, 'a,b'), (f(2, 3), DEFAULT)"
     found = insert(text)
     assert found.target == name(text, "sales.t")
-    assert found.mode == Into()
+    assert (found.overwrites, found.replace_where) == (False, None)
     assert found.source == Values(
         at(text, "(1, 'a,b'), (f(2, 3), DEFAULT)"),
         ((at(text, "1"), at(text, "'a,b'")), (at(text, "f(2, 3)"), at(text, "DEFAULT"))),
@@ -94,8 +89,8 @@ def test_what_is_more_than_rows_is_a_query(query: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("INSERT OVERWRITE t SELECT 1", {"mode": Overwrite()}),
-        ("INSERT OVERWRITE TABLE t SELECT 1", {"mode": Overwrite()}),
+        ("INSERT OVERWRITE t SELECT 1", {"overwrites": True}),
+        ("INSERT OVERWRITE TABLE t SELECT 1", {"overwrites": True}),
         ("INSERT INTO t (a, `b c`) SELECT 1, 2", {"columns": ("a", "b c")}),
         ("INSERT INTO t BY NAME SELECT 1 AS a", {"by_name": True}),
         ("INSERT WITH SCHEMA EVOLUTION INTO t SELECT 1", {"evolves_schema": True}),
@@ -103,16 +98,13 @@ def test_what_is_more_than_rows_is_a_query(query: str) -> None:
         (
             "INSERT OVERWRITE t PARTITION (d = '2026-01-01', h) SELECT 1",
             {
-                "mode": Overwrite(),
-                "partition": (
-                    PartitionValue("d", Piece("'2026-01-01'", 34)),
-                    PartitionValue("h", None),
-                ),
+                "overwrites": True,
+                "partition": (PartitionValue("d", Piece("'2026-01-01'", 34)),),
             },
         ),
         (
             "INSERT INTO t REPLACE WHERE d = 5 AND x IN (1, 2) SELECT * FROM u",
-            {"mode": ReplaceWhere(Piece("d = 5 AND x IN (1, 2)", 28))},
+            {"overwrites": False, "replace_where": Piece("d = 5 AND x IN (1, 2)", 28)},
         ),
     ],
 )
@@ -125,7 +117,6 @@ def test_an_update_keeps_its_expressions_as_text() -> None:
     text = "UPDATE a.t AS x SET x.a = b + 1, s.c = 'O''Brien' WHERE id IN (SELECT id FROM u)"
     assert parse(text) == (
         Update(
-            Piece(text, 0),
             name(text, "a.t"),
             "x",
             (
@@ -176,7 +167,6 @@ def test_a_merge_keeps_its_clauses_in_order() -> None:
         WHEN NOT MATCHED BY SOURCE THEN UPDATE SET v = 0"""
     assert parse(text) == (
         MergeInto(
-            Piece(text, 0),
             name(text, "a.t"),
             "x",
             at(text, "SELECT * FROM s"),
@@ -220,9 +210,7 @@ def test_the_source_of_a_merge_may_be_a_table_of_the_past() -> None:
     text = "MERGE INTO t USING s VERSION AS OF 3 z ON t.id = z.id WHEN MATCHED THEN DELETE"
     (found,) = parse(text)
     assert isinstance(found, MergeInto)
-    assert found.source == TableReference(
-        name(text, "s"), VersionAsOf(3), at(text, "s VERSION AS OF 3")
-    )
+    assert found.source == TableReference(name(text, "s"), 3, at(text, "s VERSION AS OF 3"))
     assert (found.target_alias, found.source_alias) == (None, "z")
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from headgate.errors import SyntaxRefusedError
 from headgate.names import TableName
 from headgate.sql.queries import find_references
-from headgate.sql.rewrite import STAND_IN_WIDTH, Moment, Spliced, quoted, splice
-from headgate.sql.statements import Name, Piece, TimestampAsOf, VersionAsOf
+from headgate.sql.rewrite import STAND_IN_WIDTH, Spliced, quoted, splice
+from headgate.sql.statements import Name, Piece
 
 
 def ours(name: Name) -> TableName | None:
@@ -101,21 +101,21 @@ def test_a_named_query_hides_a_table_in_its_own_scope_only(query: str, tables: l
 @pytest.mark.parametrize(
     ("query", "as_of", "alias"),
     [
-        ("SELECT * FROM a VERSION AS OF 3", VersionAsOf(3), None),
-        ("SELECT * FROM a FOR SYSTEM_VERSION AS OF '3' v", VersionAsOf(3), "v"),
+        ("SELECT * FROM a VERSION AS OF 3", 3, None),
+        ("SELECT * FROM a FOR SYSTEM_VERSION AS OF '3' v", 3, "v"),
         (
             "SELECT * FROM a TIMESTAMP AS OF '2026-01-01' WHERE i = 1",
-            TimestampAsOf(Piece("'2026-01-01'", 32)),
+            Piece("'2026-01-01'", 32),
             None,
         ),
         (
             "SELECT * FROM a FOR TIMESTAMP AS OF now() - INTERVAL 1 DAY v JOIN b",
-            TimestampAsOf(Piece("now() - INTERVAL 1 DAY", 36)),
+            Piece("now() - INTERVAL 1 DAY", 36),
             "v",
         ),
         (
             "SELECT * FROM a TIMESTAMP AS OF date_sub(current_date(), 1) AS v",
-            TimestampAsOf(Piece("date_sub(current_date(), 1)", 32)),
+            Piece("date_sub(current_date(), 1)", 32),
             "v",
         ),
         ("SELECT * FROM a version", None, "version"),
@@ -196,7 +196,12 @@ def test_only_the_query_inside_a_statement_is_searched() -> None:
 
 
 def test_functions_that_tell_the_time_become_literals_of_one_moment() -> None:
-    moment = Moment("TIMESTAMP'x'", "DATE'y'", "TIMESTAMP_NTZ'z'", "7L")
+    moment = {
+        **dict.fromkeys(["NOW", "CURRENT_TIMESTAMP"], "TIMESTAMP'x'"),
+        **dict.fromkeys(["CURDATE", "CURRENT_DATE"], "DATE'y'"),
+        "LOCALTIMESTAMP": "TIMESTAMP_NTZ'z'",
+        "UNIX_TIMESTAMP": "7L",
+    }
     text = (
         "SELECT now(), current_date, curdate() AS current_date, t.now, unix_timestamp(), "
         "unix_timestamp(i), 'now()', localtimestamp(), i current_timestamp FROM a "

@@ -149,12 +149,16 @@ def moment_of(now_ms: int) -> Moment:
     """Return literals for a time; date and local time are those of Spark's time zone."""
     at = datetime.fromtimestamp(now_ms / 1000, UTC)
     text = at.strftime("%Y-%m-%d %H:%M:%S.") + f"{now_ms % 1000:03d}"
-    return Moment(
-        timestamp=f"TIMESTAMP_LTZ'{text}Z'",
-        date=f"CAST(TIMESTAMP_LTZ'{text}Z' AS DATE)",
-        local_timestamp=f"CAST(TIMESTAMP_LTZ'{text}Z' AS TIMESTAMP_NTZ)",
-        unix_timestamp=f"{now_ms // 1000}L",
-    )
+    timestamp = f"TIMESTAMP_LTZ'{text}Z'"
+    date = f"CAST({timestamp} AS DATE)"
+    return {
+        "CURRENT_TIMESTAMP": timestamp,
+        "NOW": timestamp,
+        "CURRENT_DATE": date,
+        "CURDATE": date,
+        "LOCALTIMESTAMP": f"CAST({timestamp} AS TIMESTAMP_NTZ)",
+        "UNIX_TIMESTAMP": f"{now_ms // 1000}L",
+    }
 
 
 def refuse_nondeterministic(made_of: Contents) -> None:
@@ -173,7 +177,7 @@ def refuse_unrepeatable(expression: Expression) -> None:
         return
     for name in re.findall(r"(\w+)\(", shown(expression)):
         if name.upper() in NONDETERMINISTIC:
-            refuse_nondeterministic(Contents((name,), (), False, False, False))
+            refuse_nondeterministic(Contents((name,), False, False, False))
 
 
 def is_utc(spark: SparkSession) -> bool:

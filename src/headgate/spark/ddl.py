@@ -10,7 +10,6 @@ from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark ca
 
 from headgate import errors
 from headgate.api.messages import Resolved
-from headgate.client.table import Table
 from headgate.client.table_changes import RowCheck
 from headgate.client.table_definition import (
     PendingTable,
@@ -20,7 +19,6 @@ from headgate.client.table_definition import (
     table_operation,
 )
 from headgate.protocol.actions import AddFile
-from headgate.protocol.schema import alteration
 from headgate.protocol.schema import types as delta
 from headgate.spark import scan, sessions
 from headgate.spark.dml import Outcome
@@ -48,7 +46,7 @@ def create(engine: Engine, find: Resolver, statement: statements.CreateTable) ->
             remedy="Leave LOCATION out; name a table that exists elsewhere with"
             " session.register_external().",
         )
-    name, creation = _text(statement.name), statement.creation
+    name, creation = str(statement.name), statement.creation
     found = engine.session.find(name)
     is_there = found is not None and found.catalog_managed
     if is_there and creation is Creation.IF_NOT_EXISTS:
@@ -141,7 +139,7 @@ def replace(
 
 
 def _definition(statement: statements.CreateTable, rows: DataFrame | None) -> TableDefinition:
-    schema = delta.StructType(tuple(_field(column) for column in statement.columns))
+    schema = delta.StructType(statement.columns)
     if rows is not None:
         if statement.columns:
             raise errors.UnsupportedFeatureError(
@@ -160,71 +158,37 @@ def _definition(statement: statements.CreateTable, rows: DataFrame | None) -> Ta
     return TableDefinition.parse(schema, statement.partition_by, properties, statement.comment)
 
 
-def _field(column: statements.ColumnDefinition) -> delta.StructField:
-    metadata: dict[str, object] = {}
-    if column.comment is not None:
-        metadata[delta.COMMENT] = column.comment
-    if column.default is not None:
-        metadata[delta.DEFAULT] = column.default.text
-    if column.generated is not None:
-        metadata[delta.GENERATION] = column.generated.text
-    if column.identity is not None:
-        raise errors.UnsupportedFeatureError(f"Column {column.name!r} is an identity column.")
-    return delta.StructField(column.name, column.type, column.nullable, metadata)
-
-
 # Changing
 
 
 def alter(engine: Engine, find: Resolver, statement: statements.AlterTable) -> None:
     """Change a table."""
     table = engine.session.open(find.target(statement.name))
-    match statement.change:
-        case statements.AddColumns(columns):
-            table.add_columns([_added(column) for column in columns])
-        case statements.SetTableProperties(properties):
-            table.set_properties(properties)
-        case statements.UnsetTableProperties(keys, if_exists):
-            table.unset_properties(keys, if_exists=if_exists)
-        case statements.RenameTable(to):
-            engine.session.rename(str(find.full_name(statement.name)), _text(to))
-        case statements.AddConstraint(check):
-            condition = check.condition.text
-            table.add_constraint(check.name, condition, check=_holds(engine, condition))
-        case statements.DropConstraint(constraint, if_exists):
-            table.drop_constraint(constraint, if_exists=if_exists)
-        case statements.AlterColumns(columns):
-            for column in columns:
-                _alter_column(engine, table, column)
-        case statements.RenameColumn(column, to):
-            table.rename_column(column, to)
-        case statements.DropColumns(columns, if_exists):
-            table.drop_columns(columns, if_exists=if_exists)
-        case _:
-            assert_never(statement.change)
-
-
-def _alter_column(engine: Engine, table: Table, column: statements.AlterColumn) -> None:
-    path = column.column
-    match column.change:
-        case statements.SetComment(comment):
-            table.alter_column(path, comment=comment)
-        case statements.SetNullable(nullable):
-            not_null = f"{'.'.join(map(quoted, path))} IS NOT NULL"
-            check = None if nullable else _holds(engine, not_null)
-            table.alter_column(path, nullable=nullable, check=check)
-        case statements.SetType(data_type):
-            table.alter_column(path, type=data_type)
-        case statements.Move(position):
-            table.alter_column(path, position=position)
-        case statements.SetDefault(default):
-            table.alter_column(path, default=None if default is None else default.text)
-        case _:
-            assert_never(column.change)
-
-
-def _added(column: statements.ColumnAddition) -> alteration.AddedColumn:
-    return alteration.AddedColumn(_field(column.column), column.within, column.position)
+    for change in statement.changes:
+        match change:
+            case statements.AddColumns(columns):
+                table.add_columns(columns)
+            case statements.SetTableProperties(properties):
+                table.set_properties(properties)
+            case statements.UnsetTableProperties(keys, if_exists):
+                table.unset_properties(keys, if_exists=if_exists)
+            case statements.RenameTable(to):
+                engine.session.rename(str(find.full_name(statement.name)), str(to))
+            case statements.AddConstraint(constraint, condition):
+                check = _holds(engine, condition.text)
+                table.add_constraint(constraint, condition.text, check=check)
+            case statements.DropConstraint(constraint, if_exists):
+                table.drop_constraint(constraint, if_exists=if_exists)
+            case statements.AlterColumn(column):
+                not_null = f"{'.'.join(map(quoted, column))} IS NOT NULL"
+                holds = _holds(engine, not_null) if change.nullable is False else None
+                table.alter_column(column, **change.given, check=holds)
+            case statements.RenameColumn(column, to):
+                table.rename_column(column, to)
+            case statements.DropColumns(columns, if_exists):
+                table.drop_columns(columns, if_exists=if_exists)
+            case _:
+                assert_never(change)
 
 
 def _holds(engine: Engine, condition: str) -> RowCheck:
@@ -252,9 +216,9 @@ def manage(engine: Engine, find: Resolver, statement: statements.NameStatement) 
     """Name, unname and comment on tables and schemas."""
     session = engine.session
     match statement:
-        case statements.DropTable(name=name, if_exists=if_exists, purge=purge):
+        case statements.DropTable(name, if_exists, purge):
             try:
-                table_id = session.drop(_text(name))
+                table_id = session.drop(str(name))
             except errors.NotFoundError:
                 if if_exists:
                     return
@@ -262,31 +226,30 @@ def manage(engine: Engine, find: Resolver, statement: statements.NameStatement) 
                 raise
             if purge:
                 session.purge(table_id)
-        case statements.UndropTable(name=name):
-            session.undrop(_text(name))
-        case statements.CommentOn(on=Commented.TABLE, name=name, comment=comment):
+        case statements.UndropTable(name):
+            session.undrop(str(name))
+        case statements.CommentOn(Commented.TABLE, name, comment):
             session.open(find.target(name)).comment(comment)
-        case statements.CommentOn(on=Commented.COLUMN, name=name, comment=comment):
+        case statements.CommentOn(Commented.COLUMN, name, comment):
             table = Name(name.parts[:-1], name.piece)
             session.open(find.target(table)).alter_column(name.parts[-1:], comment=comment)
         case statements.CommentOn():
             raise errors.UnsupportedFeatureError("A comment on a schema cannot be kept.")
-        case statements.CreateSchema(name=name, if_not_exists=if_not_exists) as create:
+        case statements.CreateSchema(name, if_not_exists) as create:
             _refuse_kept(create)
             try:
-                session.create_namespace(_text(name), storage_root=create.location)
+                session.create_namespace(str(name), storage_root=create.location)
             except errors.AlreadyExistsError:
                 if not if_not_exists:
                     raise
-        case statements.DropSchema(name=name, if_exists=if_exists, cascade=cascade):
-            _drop_schema(engine, _text(name), if_exists=if_exists, cascade=cascade)
-        case statements.RenameSchema(name=name, to=to):
-            session.rename_namespace(_text(name), _text(to))
-        case statements.RenameCatalog(name=name, to=to):
-            session.rename_catalog(_text(name), _text(to))
-        case statements.UseNamespace(name=name, is_catalog=False):
-            session.use(_text(name))
-        case statements.UseNamespace(name=name):
+        case statements.DropSchema(name, if_exists, cascade):
+            _drop_schema(engine, str(name), if_exists=if_exists, cascade=cascade)
+        case statements.RenameNamespace(name, to, is_catalog):
+            rename = session.rename_catalog if is_catalog else session.rename_namespace
+            rename(str(name), str(to))
+        case statements.UseNamespace(name, is_catalog=False):
+            session.use(str(name))
+        case statements.UseNamespace(name):
             raise errors.InvalidArgumentError(
                 f"A catalog alone cannot be used: {name}.", remedy="Name a schema too."
             )
@@ -320,7 +283,3 @@ def _drop_schema(engine: Engine, name: str, *, if_exists: bool, cascade: bool) -
         if entry.name is not None:
             session.drop(entry.name)
     session.drop_namespace(name)
-
-
-def _text(name: Name) -> str:
-    return ".".join(name.parts)

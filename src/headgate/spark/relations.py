@@ -25,7 +25,7 @@ from headgate.spark.failures import first_line, offset_of, quietly
 from headgate.spark.schema_conversion import parts_of, quoted
 from headgate.spark.sessions import is_remote, resolved
 from headgate.spark.statement import Statement
-from headgate.sql import positions, statements
+from headgate.sql import positions
 from headgate.sql.condition_analysis import contents, table_predicate
 from headgate.sql.count_queries import find_count
 from headgate.sql.queries import Reference
@@ -295,9 +295,9 @@ class Resolver:
         for stand_in in stand_ins:
             resolved = sources.resolved(stand_in.table)
             match stand_in.reference.table.as_of:
-                case statements.VersionAsOf(version):
+                case int() as version:
                     found.append(self._session.load(resolved, version))
-                case statements.TimestampAsOf(piece):
+                case Piece() as piece:
                     at = self._moment(piece)
                     if len(names) > 1 and resolved.catalog_managed:
                         # Several tables are read at one cut; a single one by its own commits.

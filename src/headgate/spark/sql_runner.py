@@ -126,7 +126,7 @@ class _Script:
             dynamic = self._is_dynamic(inserting, statement)
             where = None if dynamic else self._replaced(inserting)
             how = Insertion(
-                replaces=not isinstance(inserting.mode, statements.Into),
+                replaces=inserting.overwrites or inserting.replace_where is not None,
                 where=None
                 if where is None
                 else self._engine.condition(where, statement.base, self._find.moment),
@@ -140,25 +140,16 @@ class _Script:
     def _is_dynamic(self, inserting: statements.Insert, statement: Statement) -> bool:
         """Whether an INSERT OVERWRITE is of the partitions that get rows, as Spark is set."""
         mode = self._spark.conf.get("spark.sql.sources.partitionOverwriteMode", "static") or ""
-        replaces = isinstance(inserting.mode, statements.Overwrite)
-        given = {fold(item.column) for item in inserting.partition if item.value is not None}
+        given = {fold(item.column) for item in inserting.partition}
         is_open = any(fold(name) not in given for name in statement.base.partition_columns)
-        return replaces and mode.lower() == "dynamic" and is_open
+        return inserting.overwrites and mode.lower() == "dynamic" and is_open
 
     def _replaced(self, inserting: statements.Insert) -> str | None:
         """Return the condition on the rows that an INSERT replaces."""
-        match inserting.mode:
-            case statements.ReplaceWhere(condition):
-                return condition.text
-            case statements.Overwrite():
-                static = [
-                    f"{quoted(item.column)} <=> ({item.value.text})"
-                    for item in inserting.partition
-                    if item.value is not None
-                ]
-                return " AND ".join(static) or None
-            case _:
-                return None
+        if inserting.replace_where is not None:
+            return inserting.replace_where.text
+        static = [f"{quoted(item.column)} <=> ({item.value.text})" for item in inserting.partition]
+        return " AND ".join(static) or None if inserting.overwrites else None
 
     def _values(
         self, inserting: statements.Insert, values: statements.Values, schema: StructType
@@ -187,7 +178,7 @@ class _Script:
         """Return the columns that values are given for, in order."""
         if inserting.columns:
             return [field_of(schema, name, str(inserting.target)) for name in inserting.columns]
-        static = {fold(item.column) for item in inserting.partition if item.value is not None}
+        static = {fold(item.column) for item in inserting.partition}
         return [item for item in schema.fields if fold(item.name) not in static]
 
     def _in_columns(
@@ -208,11 +199,8 @@ class _Script:
             rows = rows.toDF(*columns, *new)
         values = {}
         for item in inserting.partition:
-            if item.value is not None:
-                field = field_of(schema, item.column, str(inserting.target))
-                values[item.column] = fitted_cast(
-                    F.expr(item.value.text), field.type, (field.name,)
-                )
+            field = field_of(schema, item.column, str(inserting.target))
+            values[item.column] = fitted_cast(F.expr(item.value.text), field.type, (field.name,))
         return rows.withColumns(values) if values else rows
 
     # DELETE and UPDATE

@@ -8,7 +8,7 @@ from headgate.protocol.expressions.lexer import TokenKind
 from headgate.protocol.expressions.parser import begins_query, parse_tokens
 from headgate.protocol.expressions.predicates import Predicate
 from headgate.protocol.schema.types import StructType
-from headgate.sql.keywords import CALLING_NOTHING, CHOOSING, CLOCKS, NONDETERMINISTIC, ROWWISE
+from headgate.sql.keywords import CALLING_NOTHING, CHOOSING, NONDETERMINISTIC, ROWWISE
 from headgate.sql.positions import tokenize
 from headgate.sql.rewrite import StandIn
 
@@ -20,7 +20,6 @@ class Contents:
     """What a condition or query is made of, besides columns and literals."""
 
     nondeterministic: tuple[str, ...]  # functions that return another value each time
-    clocks: tuple[str, ...]  # functions that return the current time
     has_subquery: bool
     is_rowwise: bool  # every function is known to depend on one row only
     is_choosing: bool  # a query that may return other rows each time
@@ -30,7 +29,6 @@ def contents(text: str) -> Contents:
     """Find out what a condition or query is made of."""
     tokens = tokenize(text)
     nondeterministic: list[str] = []
-    clocks: list[str] = []
     has_subquery = False
     is_choosing = SUBSTITUTION in text
     is_rowwise = not is_choosing
@@ -45,11 +43,7 @@ def contents(text: str) -> Contents:
         has_subquery |= (
             token.key == "(" and at + 2 < len(tokens) and begins_query(following, tokens[at + 2])
         )
-        if token.kind is not TokenKind.WORD or (at and tokens[at - 1].key == "."):
-            continue
-        if token.key in CLOCKS:
-            clocks.append(token.text)
-    return Contents(tuple(nondeterministic), tuple(clocks), has_subquery, is_rowwise, is_choosing)
+    return Contents(tuple(nondeterministic), has_subquery, is_rowwise, is_choosing)
 
 
 def condition_predicate(

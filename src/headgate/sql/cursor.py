@@ -7,7 +7,7 @@ from headgate.errors import InvalidSchemaError, SyntaxRefusedError
 from headgate.protocol.expressions.lexer import Token, TokenKind, unquote
 from headgate.protocol.expressions.schema_text import take_type
 from headgate.protocol.expressions.token_reader import TokenReader
-from headgate.protocol.schema.types import DataType
+from headgate.protocol.schema.types import DataType, Path
 from headgate.sql import statements
 from headgate.sql.keywords import AWAITING, BEFORE_BY, BEFORE_MORE, CLAUSES, NOT_AN_ALIAS
 from headgate.sql.positions import refused
@@ -69,7 +69,7 @@ class Cursor(TokenReader):
         name, as_of = self.name(what), self.as_of()
         return statements.TableReference(name, as_of, self.piece(name.piece.start, self.end))
 
-    def path(self) -> statements.Path:
+    def path(self) -> Path:
         """Take a column, or a field inside one."""
         return self.name("a column").parts
 
@@ -115,13 +115,13 @@ class Cursor(TokenReader):
             return None
         self._next += ahead + 3
         if word.key in ("TIMESTAMP", "SYSTEM_TIME"):
-            return statements.TimestampAsOf(self.expression(*NOT_AN_ALIAS, is_operand=True))
+            return self.expression(*NOT_AN_ALIAS, is_operand=True)
         if self.peek().kind is TokenKind.STRING:
             token = self.take()
             if not unquote(token.text).isdecimal():
                 raise refused(self.text, token.start, "a version is a whole number")
-            return statements.VersionAsOf(int(unquote(token.text)))
-        return statements.VersionAsOf(self.integer())
+            return int(unquote(token.text))
+        return self.integer()
 
     def alias(self, *, may_be_clause: bool = True) -> str | None:
         """Take the alias of a table, if there is one.
@@ -269,6 +269,11 @@ class Cursor(TokenReader):
     # Pieces and errors
 
     @property
+    def whole(self) -> statements.Piece:
+        """The whole statement."""
+        return self.piece(self._tokens[0].start, self._tokens[-1].start)
+
+    @property
     def end(self) -> int:
         """The offset after the token that was taken last."""
         return 0 if self.last is None else self.last.end
@@ -286,14 +291,6 @@ class Cursor(TokenReader):
 
     def skip_rest(self) -> None:
         self._next = len(self._tokens) - 1
-
-    def mark(self) -> int:
-        """Return the current position, for `back_to`."""
-        return self._next
-
-    def back_to(self, mark: int) -> None:
-        """Go back to a position."""
-        self._next = mark
 
     def refused(self, why: str, remedy: str | None = None) -> SyntaxRefusedError:
         return refused(self.text, self.peek().start, why, remedy)

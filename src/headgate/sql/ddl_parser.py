@@ -4,26 +4,28 @@ from headgate.errors import SyntaxRefusedError
 from headgate.protocol.encoding import replaced
 from headgate.protocol.expressions.lexer import TokenKind
 from headgate.protocol.expressions.parser import QUERY_STARTS
-from headgate.protocol.schema.alteration import After, First, Position
+from headgate.protocol.schema.alteration import AddedColumn, After, First, Position
+from headgate.protocol.schema.types import COMMENT, DEFAULT, GENERATION, IDENTITY, StructField
 from headgate.sql import statements
 from headgate.sql.cursor import Cursor
 from headgate.sql.keywords import SCHEMA
-from headgate.sql.statements import ColumnDefinition, CreateTable, Creation, Piece, Unsupported
+from headgate.sql.positions import refused
+from headgate.sql.statements import AddConstraint, AlterColumn, CreateTable, Creation, Unsupported
 
 _COLUMN_OPTIONS = ("NOT", "COMMENT", "DEFAULT", "GENERATED", "FIRST", "AFTER", "CONSTRAINT")
 
 
-def create_table(cursor: Cursor, whole: Piece, creation: Creation) -> CreateTable | Unsupported:
+def create_table(cursor: Cursor, creation: Creation) -> CreateTable | Unsupported:
     """Parse what follows CREATE TABLE or REPLACE TABLE."""
     if cursor.took("IF", "NOT", "EXISTS"):
         if creation is not Creation.CREATE:
             raise cursor.refused("OR REPLACE and IF NOT EXISTS exclude each other")
         creation = Creation.IF_NOT_EXISTS
-    table = CreateTable(whole, cursor.name("a table"), creation, (), {})
+    table = CreateTable(cursor.name("a table"), creation, (), {})
     if cursor.sees("(") and cursor.peek(1).key != "SELECT":
         elements = cursor.listed(lambda: _element(cursor))
-        columns = tuple(item for item in elements if isinstance(item, ColumnDefinition))
-        checks = tuple(item for item in elements if isinstance(item, statements.CheckClause))
+        columns = tuple(item for item in elements if isinstance(item, StructField))
+        checks = tuple(item for item in elements if isinstance(item, AddConstraint))
         table = replaced(table, columns=columns, constraints=checks)
     seen: set[str] = set()
     while not cursor.is_at_end:
@@ -37,7 +39,7 @@ def create_table(cursor: Cursor, whole: Piece, creation: Creation) -> CreateTabl
             table = _partitioned_by(cursor, table)
         elif cursor.sees("CLUSTER", "BY"):
             cursor.skip_rest()
-            return Unsupported(whole, "CLUSTER BY")
+            return Unsupported("CLUSTER BY")
         elif cursor.took("LOCATION"):
             table = replaced(table, location=cursor.string("a location"))
         elif cursor.took("COMMENT"):
@@ -51,10 +53,10 @@ def create_table(cursor: Cursor, whole: Piece, creation: Creation) -> CreateTabl
     return table
 
 
-def create_schema(cursor: Cursor, whole: Piece) -> statements.CreateSchema:
+def create_schema(cursor: Cursor) -> statements.CreateSchema:
     """Parse what follows CREATE SCHEMA."""
     if_not_exists = cursor.took("IF", "NOT", "EXISTS")
-    schema = statements.CreateSchema(whole, cursor.name("a schema"), if_not_exists, {})
+    schema = statements.CreateSchema(cursor.name("a schema"), if_not_exists, {})
     while not cursor.is_at_end:
         if cursor.took("COMMENT"):
             schema = replaced(schema, comment=cursor.string("a comment"))
@@ -67,27 +69,26 @@ def create_schema(cursor: Cursor, whole: Piece) -> statements.CreateSchema:
     return schema
 
 
-def drop(cursor: Cursor, whole: Piece) -> statements.DropTable | statements.DropSchema:
+def drop(cursor: Cursor) -> statements.DropTable | statements.DropSchema:
     """Parse DROP TABLE or DROP SCHEMA."""
     cursor.expect("DROP")
     if cursor.took_any(*SCHEMA):
         if_exists = cursor.took("IF", "EXISTS")
         name = cursor.name("a schema")
         how = cursor.took_any("CASCADE", "RESTRICT")
-        return statements.DropSchema(whole, name, if_exists, cascade=how == "CASCADE")
+        return statements.DropSchema(name, if_exists, cascade=how == "CASCADE")
     cursor.expect("TABLE")
     if_exists = cursor.took("IF", "EXISTS")
-    name = cursor.name("a table")
-    return statements.DropTable(whole, name, if_exists, purge=cursor.took("PURGE"))
+    return statements.DropTable(cursor.name("a table"), if_exists, purge=cursor.took("PURGE"))
 
 
-def undrop(cursor: Cursor, whole: Piece) -> statements.UndropTable:
+def undrop(cursor: Cursor) -> statements.UndropTable:
     """Parse UNDROP TABLE."""
     cursor.expect("UNDROP", "TABLE")
-    return statements.UndropTable(whole, cursor.name("a table"))
+    return statements.UndropTable(cursor.name("a table"))
 
 
-def comment_on(cursor: Cursor, whole: Piece) -> statements.CommentOn:
+def comment_on(cursor: Cursor) -> statements.CommentOn:
     """Parse COMMENT ON."""
     cursor.expect("COMMENT", "ON")
     word = cursor.took_any("TABLE", "COLUMN", *SCHEMA)
@@ -99,16 +100,18 @@ def comment_on(cursor: Cursor, whole: Piece) -> statements.CommentOn:
         raise cursor.unexpected("a column with its table: table.column")
     cursor.expect("IS")
     comment = None if cursor.took("NULL") else cursor.string("a comment or NULL")
-    return statements.CommentOn(whole, on, name, comment)
+    return statements.CommentOn(on, name, comment)
 
 
-def alter(cursor: Cursor, whole: Piece) -> statements.Statement:
+def alter(cursor: Cursor) -> statements.Statement:
     """Parse ALTER TABLE, ALTER SCHEMA … RENAME TO or ALTER CATALOG … RENAME TO."""
     cursor.expect("ALTER")
-    if cursor.took_any(*SCHEMA):
-        return statements.RenameSchema(whole, *_renaming(cursor, "a schema"))
-    if cursor.took("CATALOG"):
-        return statements.RenameCatalog(whole, *_renaming(cursor, "a catalog"))
+    if word := cursor.took_any("CATALOG", *SCHEMA):
+        is_catalog = word == "CATALOG"
+        what = "a catalog" if is_catalog else "a schema"
+        name = cursor.name(what)
+        cursor.expect("RENAME", "TO")
+        return statements.RenameNamespace(name, cursor.name(what), is_catalog)
     if not cursor.took("TABLE"):
         raise cursor.unsupported(
             f"ALTER {cursor.peek().key or 'nothing'}",
@@ -118,99 +121,92 @@ def alter(cursor: Cursor, whole: Piece) -> statements.Statement:
     if cursor.sees("CLUSTER", "BY") or cursor.sees("DROP", "FEATURE"):
         verb = f"{cursor.take().key} {cursor.take().key}"
         cursor.skip_rest()
-        return Unsupported(whole, verb)
-    return statements.AlterTable(whole, name, _change(cursor))
+        return Unsupported(verb)
+    if cursor.took_any("ALTER", "CHANGE"):
+        cursor.took("COLUMN")
+        return statements.AlterTable(name, tuple(cursor.several(lambda: _column_change(cursor))))
+    return statements.AlterTable(name, (_change(cursor),))
 
 
 # Columns
 
 
-def _renaming(cursor: Cursor, what: str) -> tuple[statements.Name, statements.Name]:
-    name = cursor.name(what)
-    cursor.expect("RENAME", "TO")
-    return name, cursor.name(what)
-
-
-def _element(cursor: Cursor) -> ColumnDefinition | statements.CheckClause:
+def _element(cursor: Cursor) -> StructField | AddConstraint:
     if cursor.sees("CONSTRAINT") and cursor.peek(1).is_name:
         cursor.take()
         return _check(cursor)
     if cursor.sees("PRIMARY", "KEY") or cursor.sees("FOREIGN", "KEY") or cursor.sees("UNIQUE", "("):
         raise cursor.refused(f"{cursor.peek().key} keys are not supported", "Leave the key out.")
-    column = ColumnDefinition(cursor.identifier("a column"), cursor.data_type())
-    return _with_options(cursor, column)
+    return _column(cursor, cursor.identifier("a column"))
 
 
-def _with_options(cursor: Cursor, column: ColumnDefinition) -> ColumnDefinition:
-    while (changed := _option(cursor, column)) is not None:
-        column = changed
-    return column
+def _column(cursor: Cursor, name: str, positions: list[Position] | None = None) -> StructField:
+    """Parse the type and options of a column; `positions` gets its FIRST or AFTER, if allowed."""
+    data_type, nullable, metadata = cursor.data_type(), True, dict[str, object]()
+    while True:
+        if cursor.took("NOT", "NULL"):
+            nullable = False
+        elif cursor.took("COMMENT"):
+            metadata[COMMENT] = cursor.string("a comment")
+        elif cursor.took("DEFAULT"):
+            metadata[DEFAULT] = cursor.expression(*_COLUMN_OPTIONS).text
+        elif cursor.took("GENERATED"):
+            metadata |= _generation(cursor)
+        elif positions is not None and (position := _position(cursor)) is not None:
+            positions.append(position)
+        elif cursor.sees_any("CHECK", "CONSTRAINT", "PRIMARY", "REFERENCES", "UNIQUE", "MASK"):
+            raise cursor.refused(
+                f"{cursor.peek().key} is not supported after a column",
+                "Write CONSTRAINT name CHECK (…) as an element of its own.",
+            )
+        elif cursor.sees("COLLATE"):
+            raise cursor.refused("collations are not supported", "Leave COLLATE out.")
+        else:
+            return StructField(name, data_type, nullable, metadata)
 
 
-def _option(cursor: Cursor, column: ColumnDefinition) -> ColumnDefinition | None:
-    """Parse one option of a column; None if there is none."""
-    if cursor.took("NOT", "NULL"):
-        return replaced(column, nullable=False)
-    if cursor.took("COMMENT"):
-        return replaced(column, comment=cursor.string("a comment"))
-    if cursor.took("DEFAULT"):
-        return replaced(column, default=cursor.expression(*_COLUMN_OPTIONS))
-    if cursor.took("GENERATED"):
-        return _generated(cursor, column)
-    if cursor.sees_any("CHECK", "CONSTRAINT", "PRIMARY", "REFERENCES", "UNIQUE", "MASK"):
-        raise cursor.refused(
-            f"{cursor.peek().key} is not supported after a column",
-            "Write CONSTRAINT name CHECK (…) as an element of its own.",
-        )
-    if cursor.sees("COLLATE"):
-        raise cursor.refused("collations are not supported", "Leave COLLATE out.")
-    return None
-
-
-def _generated(cursor: Cursor, column: ColumnDefinition) -> ColumnDefinition:
+def _generation(cursor: Cursor) -> dict[str, object]:
+    """Parse what follows GENERATED; return the metadata of the column."""
     is_always = cursor.took("ALWAYS")
     if not is_always:
         cursor.expect("BY", "DEFAULT")
     cursor.expect("AS")
-    if cursor.took("IDENTITY"):
-        return replaced(column, identity=_identity(cursor, is_always=is_always))
-    if not is_always:
-        raise cursor.unexpected("`IDENTITY`")
+    if not is_always or cursor.sees("IDENTITY"):
+        cursor.expect("IDENTITY")
+        return _identity(cursor, is_always=is_always)
     cursor.expect("(")
     expression = cursor.expression()
     cursor.expect(")")
-    return replaced(column, generated=expression)
+    return {GENERATION: expression.text}
 
 
-def _identity(cursor: Cursor, *, is_always: bool) -> statements.Identity:
-    identity = statements.Identity(is_always)
-    if not cursor.took("("):
-        return identity
-    while not cursor.took(")"):
-        if cursor.took("START", "WITH"):
-            identity = replaced(identity, start=cursor.integer())
-        elif cursor.took("INCREMENT", "BY"):
-            identity = replaced(identity, step=cursor.integer())
-        else:
-            raise cursor.unexpected("START WITH or INCREMENT BY")
-        cursor.took(",")
-    if identity.step == 0:
+def _identity(cursor: Cursor, *, is_always: bool) -> dict[str, object]:
+    found = {"start": 1, "step": 1, "allowExplicitInsert": not is_always}
+    if cursor.took("("):
+        while not cursor.took(")"):
+            if cursor.took("START", "WITH"):
+                found["start"] = cursor.integer()
+            elif cursor.took("INCREMENT", "BY"):
+                found["step"] = cursor.integer()
+            else:
+                raise cursor.unexpected("START WITH or INCREMENT BY")
+            cursor.took(",")
+    if found["step"] == 0:
         raise cursor.refused("the step must not be 0")
-    return identity
+    return {f"{IDENTITY}{key}": value for key, value in found.items()}
 
 
-def _check(cursor: Cursor) -> statements.CheckClause:
+def _check(cursor: Cursor) -> AddConstraint:
     """Parse what follows CONSTRAINT."""
     name = cursor.identifier("the name of the constraint")
-    if not cursor.sees("CHECK"):
+    if not cursor.took("CHECK"):
         raise cursor.refused(
             f"{cursor.peek().key or 'nothing'} constraints are not supported", "Use CHECK (…)."
         )
-    cursor.take()
     cursor.expect("(")
     condition = cursor.condition()
     cursor.expect(")")
-    return statements.CheckClause(name, condition)
+    return AddConstraint(name, condition)
 
 
 def _position(cursor: Cursor) -> Position | None:
@@ -223,11 +219,11 @@ def _position(cursor: Cursor) -> Position | None:
 
 
 def _using(cursor: Cursor) -> None:
-    mark = cursor.mark()
+    start = cursor.peek().start
     name = cursor.identifier("a format")
     if name.lower() != "delta":
-        cursor.back_to(mark)
-        raise cursor.refused(f"`{name}` is not Delta", "Leave USING out, or write USING delta.")
+        remedy = "Leave USING out, or write USING delta."
+        raise refused(cursor.text, start, f"`{name}` is not Delta", remedy)
 
 
 def _partitioned_by(cursor: Cursor, table: CreateTable) -> CreateTable:
@@ -243,8 +239,7 @@ def _partitioned_by(cursor: Cursor, table: CreateTable) -> CreateTable:
                 "Add a column GENERATED ALWAYS AS (…) and partition by that.",
             )
         if not cursor.sees_any(",", ")"):
-            column = ColumnDefinition(names[-1], cursor.data_type())
-            columns.append(_with_options(cursor, column))
+            columns.append(_column(cursor, names[-1]))
 
     cursor.listed(item)
     return replaced(table, partition_by=tuple(names), columns=tuple(columns))
@@ -274,11 +269,10 @@ def _properties(cursor: Cursor) -> dict[str, str]:
     found: dict[str, str] = {}
 
     def item() -> None:
-        start = cursor.mark()
-        key = _key(cursor)
+        start = cursor.peek().start
+        key = property_key(cursor)
         if key in found:
-            cursor.back_to(start)
-            raise cursor.refused(f"the property {key!r} is repeated")
+            raise refused(cursor.text, start, f"the property {key!r} is repeated")
         cursor.took("=")
         found[key] = _value(cursor)
 
@@ -286,7 +280,8 @@ def _properties(cursor: Cursor) -> dict[str, str]:
     return found
 
 
-def _key(cursor: Cursor) -> str:
+def property_key(cursor: Cursor) -> str:
+    """Take the key of a property, as a string or as a name."""
     if cursor.peek().kind is TokenKind.STRING:
         return cursor.string()
     return str(cursor.name("a property"))
@@ -307,88 +302,63 @@ def _value(cursor: Cursor) -> str:
 
 
 def _change(cursor: Cursor) -> statements.TableChange:
-    verb = cursor.took_any("ADD", "RENAME", "SET", "UNSET", "DROP", "ALTER", "CHANGE")
+    """Parse one change of a table, other than ALTER COLUMN."""
+    verb = cursor.took_any("ADD", "RENAME", "SET", "UNSET", "DROP")
+    if verb == "RENAME" and cursor.took("TO"):
+        return statements.RenameTable(cursor.name("a table"))
+    if verb == "RENAME":
+        cursor.expect("COLUMN")
+        column = cursor.path()
+        cursor.expect("TO")
+        return statements.RenameColumn(column, cursor.identifier("a column"))
+    if verb == "SET":
+        if not cursor.took("TBLPROPERTIES"):
+            raise cursor.unsupported(
+                f"SET {cursor.peek().key or 'nothing'}", "Use SET TBLPROPERTIES."
+            )
+        return statements.SetTableProperties(_properties(cursor))
+    if verb == "UNSET":
+        cursor.expect("TBLPROPERTIES")
+        if_exists = cursor.took("IF", "EXISTS")
+        keys = cursor.listed(lambda: property_key(cursor))
+        return statements.UnsetTableProperties(tuple(keys), if_exists)
     if not verb:
         if cursor.sees("REPLACE", "COLUMNS"):
             raise cursor.unsupported("REPLACE COLUMNS", "Use ADD, DROP and ALTER COLUMN.")
         raise cursor.unexpected("ADD, ALTER, DROP, RENAME, SET or UNSET")
-    match verb:
-        case "ADD":
-            return _add(cursor)
-        case "RENAME":
-            if cursor.took("TO"):
-                return statements.RenameTable(cursor.name("a table"))
-            cursor.expect("COLUMN")
-            column = cursor.path()
-            cursor.expect("TO")
-            return statements.RenameColumn(column, cursor.identifier("a column"))
-        case "SET":
-            if not cursor.sees("TBLPROPERTIES"):
-                raise cursor.unsupported(
-                    f"SET {cursor.peek().key or 'nothing'}", "Use SET TBLPROPERTIES."
-                )
-            cursor.take()
-            return statements.SetTableProperties(_properties(cursor))
-        case "UNSET":
-            cursor.expect("TBLPROPERTIES")
-            if_exists = cursor.took("IF", "EXISTS")
-            return statements.UnsetTableProperties(
-                tuple(cursor.listed(lambda: _key(cursor))), if_exists
-            )
-        case "DROP":
-            return _drop(cursor)
-        case _:
-            cursor.took("COLUMN")
-            changes = cursor.several(
-                lambda: statements.AlterColumn(cursor.path(), _column_change(cursor))
-            )
-            return statements.AlterColumns(tuple(changes))
-
-
-def _add(cursor: Cursor) -> statements.TableChange:
-    if cursor.took("CONSTRAINT"):
-        return statements.AddConstraint(_check(cursor))
-    if not cursor.took_any("COLUMN", "COLUMNS"):
+    object_kind = cursor.took_any("COLUMN", "COLUMNS", "CONSTRAINT")
+    if not object_kind:
         raise cursor.unexpected("COLUMN, COLUMNS or CONSTRAINT")
-    return statements.AddColumns(tuple(cursor.listed_or_several(lambda: _added(cursor))))
-
-
-def _added(cursor: Cursor) -> statements.ColumnAddition:
-    path = cursor.path()
-    column = _with_options(cursor, ColumnDefinition(path[-1], cursor.data_type()))
-    position = None
-    while (given := _position(cursor)) is not None:
-        position = given
-        column = _with_options(cursor, column)
-    return statements.ColumnAddition(path[:-1], column, position)
-
-
-def _drop(cursor: Cursor) -> statements.TableChange:
-    if cursor.took("CONSTRAINT"):
-        if_exists = cursor.took("IF", "EXISTS")
+    if verb == "ADD":
+        if object_kind == "CONSTRAINT":
+            return _check(cursor)
+        return statements.AddColumns(tuple(cursor.listed_or_several(lambda: _added(cursor))))
+    if_exists = cursor.took("IF", "EXISTS")
+    if object_kind == "CONSTRAINT":
         name = cursor.identifier("the name of the constraint")
         cursor.took_any("CASCADE", "RESTRICT")
         return statements.DropConstraint(name, if_exists)
-    if not cursor.took_any("COLUMN", "COLUMNS"):
-        raise cursor.unexpected("COLUMN, COLUMNS or CONSTRAINT")
-    if_exists = cursor.took("IF", "EXISTS")
     return statements.DropColumns(tuple(cursor.listed_or_several(cursor.path)), if_exists)
 
 
-def _column_change(cursor: Cursor) -> statements.ColumnChange:
+def _added(cursor: Cursor) -> AddedColumn:
+    path, positions = cursor.path(), list[Position]()
+    field = _column(cursor, path[-1], positions)
+    return AddedColumn(field, path[:-1], positions[-1] if positions else None)
+
+
+def _column_change(cursor: Cursor) -> AlterColumn:
+    path = cursor.path()
     if cursor.took("COMMENT"):
-        return statements.SetComment(cursor.string("a comment"))
+        return AlterColumn(path, comment=cursor.string("a comment"))
     if cursor.took("TYPE"):
-        return statements.SetType(cursor.data_type())
-    if cursor.took("SET", "NOT", "NULL"):
-        return statements.SetNullable(False)
-    if cursor.took("DROP", "NOT", "NULL"):
-        return statements.SetNullable(True)
-    if cursor.took("SET", "DEFAULT"):
-        return statements.SetDefault(cursor.expression())
-    if cursor.took("DROP", "DEFAULT"):
-        return statements.SetDefault(None)
+        return AlterColumn(path, type=cursor.data_type())
+    for word in ("SET", "DROP"):
+        if cursor.took(word, "NOT", "NULL"):
+            return AlterColumn(path, nullable=word == "DROP")
+        if cursor.took(word, "DEFAULT"):
+            return AlterColumn(path, default=cursor.expression().text if word == "SET" else None)
     position = _position(cursor)
     if position is None:
         raise cursor.unexpected("COMMENT, TYPE, SET, DROP, FIRST or AFTER")
-    return statements.Move(position)
+    return AlterColumn(path, position=position)

@@ -1,13 +1,29 @@
 """Parse INSERT, UPDATE, DELETE and MERGE."""
 
+from functools import partial
+
 from headgate.protocol.expressions.lexer import TokenKind
 from headgate.protocol.expressions.parser import QUERY_STARTS
-from headgate.sql import statements
 from headgate.sql.cursor import Cursor
 from headgate.sql.positions import refused
+from headgate.sql.statements import (
+    Assignment,
+    Delete,
+    Do,
+    Insert,
+    MergeClause,
+    MergeInto,
+    Name,
+    PartitionValue,
+    Piece,
+    TableReference,
+    Update,
+    Values,
+    When,
+)
 
 
-def insert(cursor: Cursor, whole: statements.Piece) -> statements.Insert:
+def insert(cursor: Cursor) -> Insert:
     """Parse an INSERT."""
     cursor.expect("INSERT")
     evolves_schema = cursor.took("WITH", "SCHEMA", "EVOLUTION")
@@ -19,7 +35,7 @@ def insert(cursor: Cursor, whole: statements.Piece) -> statements.Insert:
     cursor.took_before_name("TABLE")
     target = cursor.name("a table")
     evolves_schema |= cursor.took("WITH", "SCHEMA", "EVOLUTION")
-    partition = _partition(cursor)
+    partition = cursor.listed(partial(_partition_value, cursor)) if cursor.took("PARTITION") else []
     if cursor.sees("IF", "NOT", "EXISTS"):
         raise cursor.unsupported("INSERT … IF NOT EXISTS", "Check first if the partition has rows.")
     by_name = cursor.took("BY", "NAME")
@@ -27,20 +43,25 @@ def insert(cursor: Cursor, whole: statements.Piece) -> statements.Insert:
     if not by_name and cursor.sees("(") and not _begins_query(cursor):
         columns = tuple(cursor.listed(lambda: cursor.identifier("a column")))
         by_name = cursor.took("BY", "NAME")
-    mode: statements.Into | statements.Overwrite | statements.ReplaceWhere = (
-        statements.Overwrite() if overwrites else statements.Into()
-    )
+    replace_where = None
     if cursor.sees("REPLACE"):
         if overwrites or partition or columns or by_name:
             raise cursor.unexpected("a query or VALUES")
-        mode = _replace(cursor)
+        replace_where = _replace_where(cursor)
         by_name = cursor.took("BY", "NAME")
-    return statements.Insert(
-        whole, target, mode, _source(cursor), columns, by_name, partition, evolves_schema
+    return Insert(
+        target,
+        _source(cursor),
+        overwrites=overwrites,
+        replace_where=replace_where,
+        columns=columns,
+        by_name=by_name,
+        partition=tuple(item for item in partition if item is not None),
+        evolves_schema=evolves_schema,
     )
 
 
-def update(cursor: Cursor, whole: statements.Piece) -> statements.Update:
+def update(cursor: Cursor) -> Update:
     """Parse an UPDATE."""
     cursor.expect("UPDATE")
     target = cursor.name("a table")
@@ -48,28 +69,28 @@ def update(cursor: Cursor, whole: statements.Piece) -> statements.Update:
     cursor.expect("SET")
     assignments = tuple(cursor.several(lambda: _assignment(cursor, "WHERE")))
     condition = cursor.condition() if cursor.took("WHERE") else None
-    return statements.Update(whole, target, alias, assignments, condition)
+    return Update(target, alias, assignments, condition)
 
 
-def delete(cursor: Cursor, whole: statements.Piece) -> statements.Delete:
+def delete(cursor: Cursor) -> Delete:
     """Parse a DELETE."""
     cursor.expect("DELETE", "FROM")
     target = cursor.name("a table")
     alias = cursor.alias(may_be_clause=False)
     condition = cursor.condition() if cursor.took("WHERE") else None
-    return statements.Delete(whole, target, alias, condition)
+    return Delete(target, alias, condition)
 
 
-def truncate(cursor: Cursor, whole: statements.Piece) -> statements.Delete:
+def truncate(cursor: Cursor) -> Delete:
     """Parse TRUNCATE TABLE: a DELETE of every row."""
     cursor.expect("TRUNCATE", "TABLE")
     target = cursor.name("a table")
     if cursor.sees("PARTITION"):
         raise cursor.unsupported("TRUNCATE of a partition", "Use DELETE FROM … WHERE.")
-    return statements.Delete(whole, target, None, None)
+    return Delete(target, None, None)
 
 
-def merge(cursor: Cursor, whole: statements.Piece) -> statements.MergeInto:
+def merge(cursor: Cursor) -> MergeInto:
     """Parse a MERGE."""
     cursor.expect("MERGE")
     evolves_schema = cursor.took("WITH", "SCHEMA", "EVOLUTION")
@@ -77,7 +98,7 @@ def merge(cursor: Cursor, whole: statements.Piece) -> statements.MergeInto:
     target = cursor.name("a table")
     target_alias = cursor.alias(may_be_clause=False)
     cursor.expect("USING")
-    source: statements.TableReference | statements.Piece
+    source: TableReference | Piece
     if cursor.sees("("):
         start = cursor.peek().end
         cursor.skip_group()
@@ -87,7 +108,7 @@ def merge(cursor: Cursor, whole: statements.Piece) -> statements.MergeInto:
     source_alias = cursor.alias(may_be_clause=False)
     cursor.expect("ON")
     on = cursor.condition("WHEN")
-    clauses: list[statements.MergeClause] = []
+    clauses: list[MergeClause] = []
     while cursor.sees("WHEN"):
         start = cursor.peek().start
         clause = _clause(cursor)
@@ -102,30 +123,23 @@ def merge(cursor: Cursor, whole: statements.Piece) -> statements.MergeInto:
         clauses.append(clause)
     if not clauses:
         raise cursor.unexpected("`WHEN`")
-    return statements.MergeInto(
-        whole, target, target_alias, source, source_alias, on, tuple(clauses), evolves_schema
-    )
+    return MergeInto(target, target_alias, source, source_alias, on, tuple(clauses), evolves_schema)
 
 
-def _replace(cursor: Cursor) -> statements.ReplaceWhere:
+def _replace_where(cursor: Cursor) -> Piece:
     cursor.expect("REPLACE")
     if cursor.sees_any("ON", "USING"):
         raise cursor.unsupported(
             f"INSERT … REPLACE {cursor.peek().key}", "Use REPLACE WHERE, or MERGE."
         )
     cursor.expect("WHERE")
-    return statements.ReplaceWhere(cursor.condition(*QUERY_STARTS, "BY"))
+    return cursor.condition(*QUERY_STARTS, "BY")
 
 
-def _partition(cursor: Cursor) -> tuple[statements.PartitionValue, ...]:
-    if not cursor.took("PARTITION"):
-        return ()
-
-    def value() -> statements.PartitionValue:
-        column = cursor.identifier("a partition column")
-        return statements.PartitionValue(column, cursor.expression() if cursor.took("=") else None)
-
-    return tuple(cursor.listed(value))
+def _partition_value(cursor: Cursor) -> PartitionValue | None:
+    """Parse one column of PARTITION; None if it is dynamic."""
+    column = cursor.identifier("a partition column")
+    return PartitionValue(column, cursor.expression()) if cursor.took("=") else None
 
 
 def _begins_query(cursor: Cursor) -> bool:
@@ -136,8 +150,10 @@ def _begins_query(cursor: Cursor) -> bool:
     return cursor.peek(ahead).is_key(*QUERY_STARTS) and not cursor.peek(ahead + 1).is_key(",", ")")
 
 
-def _source(cursor: Cursor) -> statements.Values | statements.Piece:
-    mark = cursor.mark()
+def _source(cursor: Cursor) -> Values | Piece:
+    if not cursor.sees_any("(", "VALUE", *QUERY_STARTS):
+        raise cursor.unexpected("a query or VALUES")
+    start = cursor.peek().start
     if word := cursor.took_any("VALUES", "VALUE"):
         if cursor.is_at_end:
             raise cursor.unexpected("a row")
@@ -145,16 +161,14 @@ def _source(cursor: Cursor) -> statements.Values | statements.Piece:
             return found
         if word == "VALUE":
             raise cursor.unexpected("rows in parentheses")
-        cursor.back_to(mark)
-    elif not cursor.sees_any("(", *QUERY_STARTS):
-        raise cursor.unexpected("a query or VALUES")
-    return cursor.rest()
+    cursor.skip_rest()
+    return cursor.piece(start, cursor.end)
 
 
-def _values(cursor: Cursor) -> statements.Values | None:
+def _values(cursor: Cursor) -> Values | None:
     """Parse rows; None if more than rows follow, so that it is a query."""
     start = cursor.peek().start
-    rows: list[tuple[statements.Piece, ...]] = []
+    rows: list[tuple[Piece, ...]] = []
     while True:
         if cursor.sees("("):
             rows.append(tuple(cursor.listed(cursor.expression)))
@@ -165,49 +179,47 @@ def _values(cursor: Cursor) -> statements.Values | None:
         else:
             return None  # perhaps a struct, which Spark expands to a row
         if cursor.is_at_end:
-            return statements.Values(cursor.piece(start, cursor.end), tuple(rows))
+            return Values(cursor.piece(start, cursor.end), tuple(rows))
         if not cursor.took(","):
             return None
 
 
-def _assignment(cursor: Cursor, *stops: str) -> statements.Assignment:
+def _assignment(cursor: Cursor, *stops: str) -> Assignment:
     column = cursor.name("a column")
     if not cursor.took_any("=", "=="):
         raise cursor.unexpected("`=`")
-    return statements.Assignment(column, cursor.expression(*stops))
+    return Assignment(column, cursor.expression(*stops))
 
 
-def _clause(cursor: Cursor) -> statements.MergeClause:
+def _clause(cursor: Cursor) -> MergeClause:
     cursor.expect("WHEN")
     is_not = cursor.took("NOT") or cursor.took("!")
     cursor.expect("MATCHED")
-    when = statements.When.NOT_MATCHED if is_not else statements.When.MATCHED
+    when = When.NOT_MATCHED if is_not else When.MATCHED
     if is_not and cursor.took("BY"):
         by = cursor.took_any("SOURCE", "TARGET")
         if not by:
             raise cursor.unexpected("`SOURCE` or `TARGET`")
-        when = (
-            statements.When.NOT_MATCHED_BY_SOURCE if by == "SOURCE" else statements.When.NOT_MATCHED
-        )
+        when = When.NOT_MATCHED_BY_SOURCE if by == "SOURCE" else When.NOT_MATCHED
     condition = cursor.condition("THEN") if cursor.took("AND") else None
     cursor.expect("THEN")
-    if when is statements.When.NOT_MATCHED:
-        return statements.MergeClause(when, condition, statements.Do.INSERT, *_merge_insert(cursor))
+    if when is When.NOT_MATCHED:
+        return MergeClause(when, condition, Do.INSERT, *_merge_insert(cursor))
     if cursor.took("DELETE"):
-        return statements.MergeClause(when, condition, statements.Do.DELETE)
+        return MergeClause(when, condition, Do.DELETE)
     if not cursor.took("UPDATE"):
         raise cursor.unexpected("`UPDATE` or `DELETE`")
     cursor.expect("SET")
-    if when is statements.When.MATCHED and cursor.took("*"):
-        return statements.MergeClause(when, condition, statements.Do.UPDATE)
+    if when is When.MATCHED and cursor.took("*"):
+        return MergeClause(when, condition, Do.UPDATE)
     given = cursor.several(lambda: _assignment(cursor, "WHEN"))
     columns, values = tuple(a.column for a in given), tuple(a.value for a in given)
-    return statements.MergeClause(when, condition, statements.Do.UPDATE, columns, values)
+    return MergeClause(when, condition, Do.UPDATE, columns, values)
 
 
 def _merge_insert(
     cursor: Cursor,
-) -> tuple[tuple[statements.Name, ...], tuple[statements.Piece, ...] | None]:
+) -> tuple[tuple[Name, ...], tuple[Piece, ...] | None]:
     if not cursor.took("INSERT"):
         raise cursor.unexpected("`INSERT`")
     if cursor.took("*"):
@@ -224,10 +236,10 @@ def _merge_insert(
     return columns, values
 
 
-def _inner(cursor: Cursor, start: int, end: int) -> statements.Piece:
+def _inner(cursor: Cursor, start: int, end: int) -> Piece:
     """Take the text between two parentheses."""
     inner = cursor.text[start:end]
     stripped = inner.strip()
     if not stripped:
         raise refused(cursor.text, end, "a query was expected, not nothing")
-    return statements.Piece(stripped, start + inner.index(stripped))
+    return Piece(stripped, start + inner.index(stripped))

@@ -6,6 +6,12 @@ def _words(text: str) -> frozenset[str]:
 
 
 SCHEMA = ("SCHEMA", "DATABASE", "NAMESPACE")  # all mean the same
+SCHEMAS = tuple(f"{word}S" for word in SCHEMA)
+
+# Verbs of statements that neither the catalog nor Spark can run.
+UNSUPPORTED = _words(
+    "BEGIN START COMMIT END ROLLBACK ABORT SAVEPOINT RELEASE OPTIMIZE VACUUM RESTORE"
+)
 
 # After one of these a word is an operand, whatever else it could be.
 AWAITING = _words(
@@ -69,11 +75,5 @@ ROWWISE = _words(
 # A parenthesis after one of these is not a function call.
 CALLING_NOTHING = AWAITING | _words("EXISTS VALUES JOIN USING OVER INTO SET ANY SOME END")
 
-# Functions that return the current time: the same within one statement.
-CLOCKS = _words(
-    """
-    CURRENT_TIMESTAMP NOW CURRENT_DATE CURDATE CURRENT_TIME LOCALTIMESTAMP UNIX_TIMESTAMP
-    """
-)
-# Those of them that need no parentheses.
-BARE_CLOCKS = _words("CURRENT_TIMESTAMP CURRENT_DATE CURRENT_TIME LOCALTIMESTAMP")
+# Functions of the current time that need no parentheses.
+BARE_CLOCKS = _words("CURRENT_TIMESTAMP CURRENT_DATE LOCALTIMESTAMP")

@@ -19,8 +19,6 @@ _JOINS = frozenset({"JOIN", "INNER", "CROSS", "LEFT", "RIGHT", "FULL", "SEMI", "
 _AFTER_BLOCK = CLAUSES | SET_OPERATORS | {"|>"}
 _AFTER_RELATION = _AFTER_BLOCK | _JOINS | {"PIVOT", "UNPIVOT"}
 
-Names = frozenset[str]  # of the named queries that are visible, folded
-
 
 @dataclass(frozen=True, slots=True)
 class Reference:
@@ -71,12 +69,12 @@ class _Finder(Cursor):
     def __init__(self, text: str, tokens: Sequence[Token]) -> None:
         super().__init__(text, tokens)
         self.found: list[Reference] = []
+        self._names: frozenset[str] = frozenset()  # of the named queries that are visible, folded
 
     def everything(self) -> None:
-        none: Names = frozenset()
         if self._begins_query() or self.sees("("):
-            self._query(none)
-        self._skip_to(none)
+            self._query()
+        self._skip_to()
         if not self.is_at_end:
             raise self.unexpected("the end")
 
@@ -85,14 +83,16 @@ class _Finder(Cursor):
 
     # Queries and blocks
 
-    def _query(self, names: Names) -> None:
+    def _query(self) -> None:
         """Read a query, up to its closing parenthesis or the end."""
+        outer = self._names
         if self.took("WITH"):
-            names = self._with(names)
-        self._term(names)
-        self._rest_of_query(names)
+            self._with()
+        self._term()
+        self._rest_of_query()
+        self._names = outer
 
-    def _with(self, names: Names) -> Names:
+    def _with(self) -> None:
         is_recursive = self.took("RECURSIVE")
         while True:
             name = fold(self.identifier("the name of a query"))
@@ -102,20 +102,22 @@ class _Finder(Cursor):
                 self.take()  # MAX RECURSION LEVEL n
             self.took("AS")
             self.expect("(")
-            self._query(names | {name} if is_recursive else names)
+            outer = self._names
+            self._names |= {name} if is_recursive else set()
+            self._query()
+            self._names = outer | {name}
             self.expect(")")
-            names |= {name}
             if not self.took(","):
-                return names
+                return
 
-    def _rest_of_query(self, names: Names) -> None:
+    def _rest_of_query(self) -> None:
         while not self.is_at_end and not self.sees_any(")", "]"):
             if self._is_set_operator():
-                self._set_operation(names)
+                self._set_operation()
             elif self.took("|>"):
-                self._close(self._pipe(names), self.peek().start)
+                self._close(self._pipe(), self.peek().start)
             else:
-                self._skip_to(names, SET_OPERATORS | {"|>"})
+                self._skip_to(SET_OPERATORS | {"|>"})
 
     def _is_set_operator(self) -> bool:
         if not self.sees_any(*SET_OPERATORS):
@@ -125,87 +127,77 @@ class _Finder(Cursor):
             ahead += 1
         return self._begins_query(ahead)
 
-    def _set_operation(self, names: Names) -> None:
+    def _set_operation(self) -> None:
         self.take()
         while self.took_any("ALL", "DISTINCT", "BY", "NAME"):
             pass
-        self._term(names)
+        self._term()
 
-    def _term(self, names: Names) -> None:
+    def _term(self) -> None:
         if self.took("("):
-            self._query(names)
+            self._query()
             self.expect(")")
         elif self.took("TABLE"):
             start = self.peek().start
-            self._close([self._table(names, has_alias=False)], start)
+            self._close([self._table(has_alias=False)], start)
         elif self.took("VALUES"):
-            self._inline_rows(names)
-        elif self.sees("FROM"):
-            self._from_first(names)
-        elif self.sees_any("SELECT", "MAP", "REDUCE"):
-            self._block(names)
+            self._inline_rows()
+        elif self.sees_any("FROM", "SELECT", "MAP", "REDUCE"):
+            self._block()
 
-    def _block(self, names: Names) -> None:
-        start = self.take().start
-        self._skip_to(names, _AFTER_BLOCK | {"FROM"})
+    def _block(self) -> None:
+        """Read SELECT … FROM …, or FROM … and one SELECT or several."""
+        start = self.peek().start
         relations: list[_Relation] = []
         if self.took("FROM"):
-            relations = self._from(names)
-        where = self._clauses(names, relations)
-        if where is not None:
-            _meet(relations, where)
+            relations = self._from()
+            self._clauses(relations)
+        wheres: list[Piece | None] = []
+        while self.took_any("SELECT", "MAP", "REDUCE"):
+            self._skip_to(_AFTER_BLOCK | {"FROM"})
+            if self.took("FROM"):
+                relations += self._from()
+            wheres.append(self._clauses(relations))
         while self.took("|>"):
-            relations += self._pipe(names)
+            relations += self._pipe()
+        if len(wheres) == 1 and wheres[0] is not None:  # only one SELECT uses the rows
+            _meet(relations, wheres[0])
         self._close(relations, start)
 
-    def _from_first(self, names: Names) -> None:
-        start = self.take().start
-        relations = self._from(names)
-        wheres = [self._clauses(names, relations)]
-        while self.sees_any("SELECT", "MAP", "REDUCE"):
-            self.take()
-            self._skip_to(names, _AFTER_BLOCK)
-            wheres.append(self._clauses(names, relations))
-        while self.took("|>"):
-            relations += self._pipe(names)
-        if len(wheres) == 2 and wheres[1] is not None:  # only one SELECT uses the rows
-            _meet(relations, wheres[1])
-        self._close(relations, start)
-
-    def _clauses(self, names: Names, relations: list[_Relation]) -> Piece | None:
+    def _clauses(self, relations: list[_Relation]) -> Piece | None:
         """Read the clauses after FROM; return the condition of WHERE."""
         where: Piece | None = None
         while True:
             if self.took("LATERAL", "VIEW"):
-                relations.append(self._lateral_view(names))
+                relations.append(self._lateral_view())
             elif self.took("WHERE"):
-                where = self._piece(names, _AFTER_BLOCK)
+                where = self._piece(_AFTER_BLOCK)
             elif self.sees_clause and not self.sees_any("SELECT", "LATERAL"):
                 self.take()
-                self._skip_to(names, _AFTER_BLOCK)
+                self._skip_to(_AFTER_BLOCK)
             else:
                 return where
 
-    def _lateral_view(self, names: Names) -> _Relation:
+    def _lateral_view(self) -> _Relation:
         self.took("OUTER")
         self.name("a function")
-        self._group(names)
+        self._group()
         label = self.alias()
         if self.took("AS") or (self.peek().is_name and not self.sees_any(*_AFTER_RELATION)):
             self.several(lambda: self.identifier("a column"))
         return _Relation(label)
 
-    def _pipe(self, names: Names) -> list[_Relation]:
+    def _pipe(self) -> list[_Relation]:
         """Read one step of a pipe, which does not filter the tables of the steps before it."""
         relations: list[_Relation] = []
         if (join := self._join()) is not None:
-            relations = self._joined(names, [], join)
+            relations = self._joined([], join)
             for relation in relations:
                 relation.is_open = False
                 relation.conditions.clear()
         elif self._is_set_operator():
-            self._set_operation(names)
-        self._skip_to(names, frozenset({"|>"}))
+            self._set_operation()
+        self._skip_to(frozenset({"|>"}))
         return relations
 
     def _close(self, relations: Iterable[_Relation], start: int) -> None:
@@ -231,23 +223,23 @@ class _Finder(Cursor):
 
     # FROM
 
-    def _from(self, names: Names) -> list[_Relation]:
-        relations = self._relation(names)
+    def _from(self) -> list[_Relation]:
+        relations = self._relation()
         while self.took(","):
-            relations += self._relation(names)
+            relations += self._relation()
         return relations
 
-    def _relation(self, names: Names) -> list[_Relation]:
+    def _relation(self) -> list[_Relation]:
         self.took("LATERAL")
-        relations = self._primary(names)
+        relations = self._primary()
         while True:
             if (join := self._join()) is not None:
-                relations = self._joined(names, relations, join)
+                relations = self._joined(relations, join)
             elif self.sees_any("PIVOT", "UNPIVOT"):
                 self.take()
                 while self.took_any("INCLUDE", "EXCLUDE", "NULLS"):
                     pass
-                self._group(names)
+                self._group()
                 self.alias()
                 _shut(relations)
             else:
@@ -260,15 +252,13 @@ class _Finder(Cursor):
                 return kind
         return None
 
-    def _joined(
-        self, names: Names, left: list[_Relation], join: tuple[str, bool]
-    ) -> list[_Relation]:
+    def _joined(self, left: list[_Relation], join: tuple[str, bool]) -> list[_Relation]:
         kind, by_names = join
         self.took("LATERAL")
-        right = self._primary(names)
+        right = self._primary()
         on: Piece | None = None
         if self.took("ON"):
-            on = self._piece(names, _AFTER_RELATION)
+            on = self._piece(_AFTER_RELATION)
         elif self.took("USING"):
             self.skip_group()
             by_names = True
@@ -287,21 +277,21 @@ class _Finder(Cursor):
             _shut(right)
         return left + right
 
-    def _primary(self, names: Names) -> list[_Relation]:
+    def _primary(self) -> list[_Relation]:
         if self.sees("("):
-            return self._parenthesis(names)
+            return self._parenthesis()
         if self.sees("VALUES") and self._begins_query():
             self.take()
-            return [_Relation(self._inline_rows(names))]
+            return [_Relation(self._inline_rows())]
         if not self.peek().is_name:
             return []  # a parameter, or an error that Spark reports
         if self.sees("STREAM") and self._is_stream():
             raise self.refused("a query cannot read a stream", "Use spark.readStream.")
         if self._is_function():
             self.name()
-            self._group(names)
+            self._group()
             return [_Relation(self._alias()[0])]
-        return [self._table(names, has_alias=True)]
+        return [self._table(has_alias=True)]
 
     def _is_function(self) -> bool:
         if self.sees("IDENTIFIER"):
@@ -317,17 +307,17 @@ class _Finder(Cursor):
         is_free = following.kind is TokenKind.QUOTED or following.key not in NOT_AN_ALIAS
         return following.is_name and is_free
 
-    def _table(self, names: Names, *, has_alias: bool) -> _Relation:
+    def _table(self, *, has_alias: bool) -> _Relation:
         table = self.table_reference()
         parts = table.name.parts
-        is_named_query = len(parts) == 1 and fold(parts[0]) in names and table.as_of is None
+        is_named_query = len(parts) == 1 and fold(parts[0]) in self._names and table.as_of is None
         if not has_alias:
             return _Relation(parts[-1], None if is_named_query else table, is_open=False)
         if self.sees("WITH", "(") or self.sees("WITH", "OPTIONS", "("):
             self.take()
             self.took("OPTIONS")
             self.skip_group()
-        is_sampled = self._sample(names)
+        is_sampled = self._sample()
         alias_at = self.end
         alias, is_renamed = self._alias()
         return _Relation(
@@ -338,21 +328,21 @@ class _Finder(Cursor):
             is_open=not (is_sampled or is_renamed),
         )
 
-    def _parenthesis(self, names: Names) -> list[_Relation]:
+    def _parenthesis(self) -> list[_Relation]:
         self.expect("(")
         relations: list[_Relation] = []
         if self._begins_query():
-            self._query(names)
+            self._query()
             is_query = True
         else:
             start = self.peek().start
-            relations = self._relation(names)
+            relations = self._relation()
             is_query = not self.sees(")")  # set operators, ORDER BY
             if is_query:
                 self._close(relations, start)
-                self._rest_of_query(names)
+                self._rest_of_query()
         self.expect(")")
-        is_sampled = self._sample(names)
+        is_sampled = self._sample()
         alias, is_renamed = self._alias()
         if is_query:
             return [_Relation(alias)]
@@ -360,21 +350,21 @@ class _Finder(Cursor):
             _shut(relations)
         return [*relations, _Relation(alias)] if alias is not None else relations
 
-    def _inline_rows(self, names: Names) -> str | None:
+    def _inline_rows(self) -> str | None:
         """Read rows after VALUES; return their alias."""
         while True:
             if self.sees("("):
-                self._group(names)
+                self._group()
             else:
                 self.take()
-            self._skip_to(names, at_alias=True)
+            self._skip_to(at_alias=True)
             if not self.took(","):
                 return self._alias()[0]
 
-    def _sample(self, names: Names) -> bool:
+    def _sample(self) -> bool:
         if not self.took("TABLESAMPLE"):
             return False
-        self._group(names)
+        self._group()
         if self.took("REPEATABLE"):
             self.skip_group()
         return True
@@ -389,14 +379,13 @@ class _Finder(Cursor):
 
     # Expressions
 
-    def _piece(self, names: Names, stops: frozenset[str]) -> Piece | None:
+    def _piece(self, stops: frozenset[str]) -> Piece | None:
         start = self.peek().start
-        self._skip_to(names, stops, at_comma=True)
+        self._skip_to(stops, at_comma=True)
         return self.piece(start, self.end) if self.end > start else None
 
     def _skip_to(
         self,
-        names: Names,
         stops: frozenset[str] = frozenset(),
         *,
         at_comma: bool = False,
@@ -412,7 +401,7 @@ class _Finder(Cursor):
                 if token.key == "," and (at_comma or at_alias):
                     return
                 if token.key in ("(", "["):
-                    self._group(names)
+                    self._group()
                     begun = True
                     continue
             elif token.is_name and not self.is_after_dot:
@@ -420,10 +409,10 @@ class _Finder(Cursor):
                 if is_free and self.has_operand and self._ends(token, stops, at_alias):
                     return
                 if not stops & SET_OPERATORS and self._is_set_operator():
-                    self._set_operation(names)
+                    self._set_operation()
                     continue
                 if self._is_table_argument():
-                    self._table_argument(names)
+                    self._table_argument()
                     continue
             self.take()
             begun = True
@@ -437,15 +426,15 @@ class _Finder(Cursor):
             return self._is_set_operator()
         return token.key not in CLAUSES or self.sees_clause
 
-    def _group(self, names: Names) -> None:
+    def _group(self) -> None:
         """Read the content of brackets: a query, or expressions."""
         if not self.sees_any("(", "["):
             raise self.unexpected("`(`")
         opened = self.take()
         is_query = opened.key == "(" and self._begins_query()
         if is_query and not self._is_table_argument():
-            self._query(names)
-        self._skip_to(names)
+            self._query()
+        self._skip_to()
         closing = ")" if opened.key == "(" else "]"
         if self.is_at_end:
             raise refused(self.text, opened.start, f"the `{opened.key}` is never closed")
@@ -458,14 +447,14 @@ class _Finder(Cursor):
             return False
         return self.peek(1).is_name or self.peek(1).key == "("
 
-    def _table_argument(self, names: Names) -> None:
+    def _table_argument(self) -> None:
         self.expect("TABLE")
         if self.sees("(") and self._begins_query(1):
-            self._group(names)
+            self._group()
             return
         is_enclosed = self.took("(")
         start = self.peek().start
-        self._close([self._table(names, has_alias=False)], start)
+        self._close([self._table(has_alias=False)], start)
         if is_enclosed:
             self.expect(")")
 

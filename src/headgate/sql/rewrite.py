@@ -5,13 +5,14 @@ Nothing else changes, and every place in what Spark sees can be traced back to t
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from headgate.names import TableName, fold
-from headgate.protocol.expressions.lexer import Token
+from headgate.protocol.expressions.lexer import Token, TokenKind
 from headgate.sql.cursor import Cursor
-from headgate.sql.keywords import BARE_CLOCKS, CLOCKS
+from headgate.sql.keywords import BARE_CLOCKS
 from headgate.sql.positions import tokenize
 from headgate.sql.queries import Reference, find_references
 from headgate.sql.statements import Name, Piece
@@ -19,25 +20,8 @@ from headgate.sql.statements import Name, Piece
 STAND_IN_WIDTH = 41  # of the name PySpark gives a DataFrame in the text that Spark parses
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """The literals that replace functions of the current time: all of one moment."""
-
-    timestamp: str
-    date: str
-    local_timestamp: str
-    unix_timestamp: str
-
-    def literal(self, function: str) -> str | None:
-        """Return the literal for a function; None if it is left to Spark."""
-        return {
-            "CURRENT_TIMESTAMP": self.timestamp,
-            "NOW": self.timestamp,
-            "CURRENT_DATE": self.date,
-            "CURDATE": self.date,
-            "LOCALTIMESTAMP": self.local_timestamp,
-            "UNIX_TIMESTAMP": self.unix_timestamp,
-        }.get(function)
+# Literals of one moment that replace functions of the current time, by their names in upper case.
+Moment: TypeAlias = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +219,7 @@ def _timed(script: str, piece: Piece, moment: Moment) -> Iterator[Edit]:
         token = cursor.peek()
         is_named = cursor.last is not None and cursor.last.key in ("AS", ".")
         is_operand = not (is_named or cursor.has_operand)
-        literal = moment.literal(token.key) if token.key in CLOCKS and is_operand else None
+        literal = moment.get(token.key) if token.kind is TokenKind.WORD and is_operand else None
         is_call = cursor.peek(1).key == "(" and cursor.peek(2).key == ")"
         is_bare = token.key in BARE_CLOCKS and cursor.peek(1).key not in ("(", ".")
         cursor.take()

@@ -6,7 +6,7 @@ from headgate.protocol.expressions.lexer import Token, TokenKind
 from headgate.protocol.expressions.parser import QUERY_STARTS
 from headgate.sql import ddl_parser, describe_parser, dml_parser
 from headgate.sql.cursor import Cursor
-from headgate.sql.keywords import SCHEMA
+from headgate.sql.keywords import SCHEMA, UNSUPPORTED
 from headgate.sql.positions import refused, tokenize
 from headgate.sql.statements import Creation, Foreign, Piece, Query, Statement, Unsupported
 
@@ -59,19 +59,18 @@ def _piece(text: str, group: Sequence[Token]) -> Piece:
 
 
 def _statement(text: str, group: Sequence[Token]) -> Statement:
-    whole = _piece(text, group)
     end = Token(TokenKind.END, "", group[-1].end, "")
     cursor = Cursor(text, [*group, end])
     first = group[0]
     if first.is_key("(", *_QUERIES):
-        return _query(cursor, whole)
+        return _query(cursor)
     read = _STATEMENTS.get(first.key) if first.kind is TokenKind.WORD else None
     if read is None:
         remedy = _REMEDIES.get(first.key)
         if remedy is None:
             raise cursor.refused(f"`{first.text[:40]}` does not begin a supported statement")
         raise cursor.unsupported(first.key, remedy)
-    statement = read(cursor, whole)
+    statement = read(cursor)
     if not cursor.is_at_end:
         raise cursor.unexpected("the end of the statement")
     return statement
@@ -80,7 +79,7 @@ def _statement(text: str, group: Sequence[Token]) -> Statement:
 # Queries
 
 
-def _query(cursor: Cursor, whole: Piece) -> Query:
+def _query(cursor: Cursor) -> Query:
     starts_with_from = cursor.sees("FROM")
     if cursor.took("WITH"):
         _refuse_write_after_with(cursor)
@@ -96,7 +95,7 @@ def _query(cursor: Cursor, whole: Piece) -> Query:
             )
         else:
             cursor.take()
-    return Query(whole)
+    return Query(cursor.whole)
 
 
 def _refuse_write_after_with(cursor: Cursor) -> None:
@@ -115,45 +114,45 @@ def _refuse_write_after_with(cursor: Cursor) -> None:
 # Statements for Spark
 
 
-def _foreign(cursor: Cursor, whole: Piece) -> Foreign:
-    return describe_parser.foreign(cursor, whole, cursor.take().key)
+def _foreign(cursor: Cursor) -> Foreign:
+    return describe_parser.foreign(cursor, cursor.take().key)
 
 
-def _with_expressions(cursor: Cursor, whole: Piece) -> Foreign:
+def _with_expressions(cursor: Cursor) -> Foreign:
     """Parse a statement whose expressions may have queries."""
     verb = cursor.take().key
-    return Foreign(whole, verb, cursor.rest("what to declare"))
+    return Foreign(cursor.whole, verb, cursor.rest("what to declare"))
 
 
-def _set(cursor: Cursor, whole: Piece) -> Statement:
+def _set(cursor: Cursor) -> Statement:
     if cursor.sees("SET", "CATALOG"):
-        return describe_parser.use(cursor, whole)
+        return describe_parser.use(cursor)
     if cursor.peek(1).key in ("VAR", "VARIABLE"):
-        return _with_expressions(cursor, whole)
-    return _foreign(cursor, whole)
+        return _with_expressions(cursor)
+    return _foreign(cursor)
 
 
-def _explain(cursor: Cursor, whole: Piece) -> Foreign:
+def _explain(cursor: Cursor) -> Foreign:
     cursor.expect("EXPLAIN")
     cursor.took_any("EXTENDED", "CODEGEN", "COST", "FORMATTED", "LOGICAL")
     if not cursor.sees_any("(", *QUERY_STARTS):
         raise cursor.refused("EXPLAIN takes a query", "Explain the SELECT inside it.")
-    return Foreign(whole, "EXPLAIN", cursor.rest())
+    return Foreign(cursor.whole, "EXPLAIN", cursor.rest())
 
 
-def _cache(cursor: Cursor, whole: Piece) -> Foreign:
+def _cache(cursor: Cursor) -> Foreign:
     cursor.expect("CACHE")
     cursor.took("LAZY")
     cursor.expect("TABLE")
     name = cursor.name("a table")
     query = _final_query(cursor)
-    return Foreign(whole, "CACHE", query, None if query is not None else name)
+    return Foreign(cursor.whole, "CACHE", query, None if query is not None else name)
 
 
-def _uncache(cursor: Cursor, whole: Piece) -> Foreign:
+def _uncache(cursor: Cursor) -> Foreign:
     cursor.expect("UNCACHE", "TABLE")
     cursor.took("IF", "EXISTS")
-    return Foreign(whole, "UNCACHE", None, cursor.name("a table"))
+    return Foreign(cursor.whole, "UNCACHE", None, cursor.name("a table"))
 
 
 def _final_query(cursor: Cursor) -> Piece | None:
@@ -171,22 +170,22 @@ def _final_query(cursor: Cursor) -> Piece | None:
     return None
 
 
-def _create(cursor: Cursor, whole: Piece) -> Statement:
+def _create(cursor: Cursor) -> Statement:
     cursor.expect("CREATE")
     replaces = cursor.took("OR", "REPLACE")
     if not replaces and cursor.took_any(*SCHEMA):
-        return ddl_parser.create_schema(cursor, whole)
+        return ddl_parser.create_schema(cursor)
     if cursor.took("TABLE"):
         how = Creation.OR_REPLACE if replaces else Creation.CREATE
-        return ddl_parser.create_table(cursor, whole, how)
+        return ddl_parser.create_table(cursor, how)
     cursor.took("GLOBAL")
     is_temporary = bool(cursor.took_any("TEMP", "TEMPORARY"))
     if is_temporary and cursor.took("VIEW"):
-        return Foreign(whole, "CREATE TEMPORARY VIEW", _final_query(cursor))
+        return Foreign(cursor.whole, "CREATE TEMPORARY VIEW", _final_query(cursor))
     if cursor.sees_any("FUNCTION", "VARIABLE"):
         verb = cursor.take().key
         cursor.rest("a name")
-        return Foreign(whole, f"CREATE {verb}", None)
+        return Foreign(cursor.whole, f"CREATE {verb}")
     if cursor.sees("VIEW"):
         raise cursor.refused("only temporary views are supported", "Write CREATE TEMPORARY VIEW.")
     if cursor.sees("EXTERNAL", "TABLE"):
@@ -197,40 +196,26 @@ def _create(cursor: Cursor, whole: Piece) -> Statement:
     raise cursor.unexpected("TABLE, SCHEMA, or TEMPORARY VIEW")
 
 
-def _replace(cursor: Cursor, whole: Piece) -> Statement:
+def _replace(cursor: Cursor) -> Statement:
     cursor.expect("REPLACE", "TABLE")
-    return ddl_parser.create_table(cursor, whole, Creation.REPLACE)
+    return ddl_parser.create_table(cursor, Creation.REPLACE)
 
 
-def _drop(cursor: Cursor, whole: Piece) -> Statement:
+def _drop(cursor: Cursor) -> Statement:
     if cursor.peek(1).key in ("VIEW", "FUNCTION", "TEMPORARY", "TEMP", "VARIABLE"):
-        return _foreign(cursor, whole)
-    return ddl_parser.drop(cursor, whole)
+        return _foreign(cursor)
+    return ddl_parser.drop(cursor)
 
 
-def _unsupported(cursor: Cursor, whole: Piece) -> Unsupported:
+def _unsupported(cursor: Cursor) -> Unsupported:
     verb = cursor.take().key
     cursor.skip_rest()
-    return Unsupported(whole, verb)
+    return Unsupported(verb)
 
-
-_UNSUPPORTED = (
-    "BEGIN",
-    "START",
-    "COMMIT",
-    "END",
-    "ROLLBACK",
-    "ABORT",
-    "SAVEPOINT",
-    "RELEASE",
-    "OPTIMIZE",
-    "VACUUM",
-    "RESTORE",
-)
 
 _QUERIES = QUERY_STARTS | {"MAP", "REDUCE"}
 
-_STATEMENTS: dict[str, Callable[[Cursor, Piece], Statement]] = {
+_STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "INSERT": dml_parser.insert,
     "UPDATE": dml_parser.update,
     "DELETE": dml_parser.delete,
@@ -255,7 +240,7 @@ _STATEMENTS: dict[str, Callable[[Cursor, Piece], Statement]] = {
     "DECLARE": _with_expressions,
     "ADD": _foreign,
     "LIST": _foreign,
-    **dict.fromkeys(_UNSUPPORTED, _unsupported),
+    **dict.fromkeys(UNSUPPORTED, _unsupported),
 }
 
 _REMEDIES = {

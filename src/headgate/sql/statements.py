@@ -6,13 +6,13 @@ The values are structs, since creating as many dataclasses takes 100 ms at impor
 
 import enum
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from headgate.protocol.schema.alteration import Position
-from headgate.protocol.schema.types import DataType
-
-Path = tuple[str, ...]  # a column, or a nested field, outermost name first
+from headgate.protocol.schema.alteration import AddedColumn, Position
+from headgate.protocol.schema.types import DataType, Path, StructField
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -37,19 +37,7 @@ class Name(msgspec.Struct, frozen=True):
         return ".".join(self.parts)
 
 
-class VersionAsOf(msgspec.Struct, frozen=True):
-    """An earlier version."""
-
-    version: int
-
-
-class TimestampAsOf(msgspec.Struct, frozen=True):
-    """A time, as an expression without columns."""
-
-    moment: Piece
-
-
-AsOf = VersionAsOf | TimestampAsOf
+AsOf = int | Piece  # a version, or a time: an expression without columns
 
 
 class TableReference(msgspec.Struct, frozen=True):
@@ -60,19 +48,13 @@ class TableReference(msgspec.Struct, frozen=True):
     piece: Piece
 
 
-class _Statement(msgspec.Struct, frozen=True):
-    whole: Piece
-
-
-class _NamedStatement(_Statement, frozen=True):
-    name: Name
-
-
 # Rows
 
 
-class Query(_Statement, frozen=True):
+class Query(msgspec.Struct, frozen=True):
     """A query, run by Spark with its table names replaced."""
+
+    whole: Piece
 
 
 class Values(msgspec.Struct, frozen=True):
@@ -82,36 +64,23 @@ class Values(msgspec.Struct, frozen=True):
     rows: tuple[tuple[Piece, ...], ...]
 
 
-class Into(msgspec.Struct, frozen=True):
-    """Append rows."""
-
-
-class Overwrite(msgspec.Struct, frozen=True):
-    """Replace all rows, or those in the given partitions."""
-
-
-class ReplaceWhere(msgspec.Struct, frozen=True):
-    """Replace the rows that match a condition."""
-
-    condition: Piece
-
-
 class PartitionValue(msgspec.Struct, frozen=True):
-    """A column of a PARTITION clause; without a value it is dynamic."""
+    """A column of a PARTITION clause and its value."""
 
     column: str
-    value: Piece | None
+    value: Piece
 
 
-class Insert(_Statement, frozen=True):
+class Insert(msgspec.Struct, frozen=True):
     """INSERT INTO, INSERT OVERWRITE, INSERT INTO … REPLACE WHERE."""
 
     target: Name
-    mode: Into | Overwrite | ReplaceWhere
     source: Values | Piece  # a Piece is a query
+    overwrites: bool = False  # all rows, or those in the given partitions
+    replace_where: Piece | None = None  # the condition on the rows to replace
     columns: tuple[str, ...] = ()
     by_name: bool = False
-    partition: tuple[PartitionValue, ...] = ()
+    partition: tuple[PartitionValue, ...] = ()  # without the columns that are dynamic
     evolves_schema: bool = False
 
 
@@ -122,7 +91,7 @@ class Assignment(msgspec.Struct, frozen=True):
     value: Piece
 
 
-class Update(_Statement, frozen=True):
+class Update(msgspec.Struct, frozen=True):
     """UPDATE … SET … WHERE."""
 
     target: Name
@@ -131,7 +100,7 @@ class Update(_Statement, frozen=True):
     condition: Piece | None
 
 
-class Delete(_Statement, frozen=True):
+class Delete(msgspec.Struct, frozen=True):
     """DELETE FROM … WHERE; TRUNCATE TABLE is one without a condition."""
 
     target: Name
@@ -165,7 +134,7 @@ class MergeClause(msgspec.Struct, frozen=True):
     values: tuple[Piece, ...] | None = None  # None: DELETE, or `*`
 
 
-class MergeInto(_Statement, frozen=True):
+class MergeInto(msgspec.Struct, frozen=True):
     """MERGE INTO … USING … ON …, its clauses in the order written."""
 
     target: Name
@@ -180,28 +149,8 @@ class MergeInto(_Statement, frozen=True):
 # Tables
 
 
-class Identity(msgspec.Struct, frozen=True):
-    """A column whose values the writer generates by counting."""
-
-    is_always: bool  # otherwise only if no value is given
-    start: int = 1
-    step: int = 1
-
-
-class ColumnDefinition(msgspec.Struct, frozen=True):
-    """A column in CREATE TABLE or ADD COLUMN."""
-
-    name: str
-    type: DataType
-    nullable: bool = True
-    comment: str | None = None
-    default: Piece | None = None
-    generated: Piece | None = None
-    identity: Identity | None = None
-
-
-class CheckClause(msgspec.Struct, frozen=True):
-    """A named CHECK constraint."""
+class AddConstraint(msgspec.Struct, frozen=True):
+    """CONSTRAINT … CHECK, of CREATE TABLE or after ADD."""
 
     name: str
     condition: Piece
@@ -216,42 +165,38 @@ class Creation(enum.Enum):
     REPLACE = "REPLACE"
 
 
-class CreateTable(_NamedStatement, frozen=True):
+class CreateTable(msgspec.Struct, frozen=True):
     """CREATE TABLE, CREATE OR REPLACE TABLE, REPLACE TABLE; with AS and a query also filled."""
 
+    name: Name
     creation: Creation
-    columns: tuple[ColumnDefinition, ...]
+    columns: tuple[StructField, ...]
     properties: Mapping[str, str]
-    constraints: tuple[CheckClause, ...] = ()
+    constraints: tuple[AddConstraint, ...] = ()
     partition_by: tuple[str, ...] = ()
     location: str | None = None
     comment: str | None = None
     query: Piece | None = None
 
 
-class DropTable(_NamedStatement, frozen=True):
+class DropTable(msgspec.Struct, frozen=True):
     """DROP TABLE [IF EXISTS] … [PURGE]."""
 
+    name: Name
     if_exists: bool
     purge: bool = False
 
 
-class UndropTable(_NamedStatement, frozen=True):
+class UndropTable(msgspec.Struct, frozen=True):
     """UNDROP TABLE."""
 
-
-class ColumnAddition(msgspec.Struct, frozen=True):
-    """A new column; `within` is the path of its struct, empty for the table."""
-
-    within: Path
-    column: ColumnDefinition
-    position: Position | None
+    name: Name
 
 
 class AddColumns(msgspec.Struct, frozen=True):
     """ADD COLUMN, ADD COLUMNS."""
 
-    columns: tuple[ColumnAddition, ...]
+    columns: tuple[AddedColumn, ...]
 
 
 class RenameTable(msgspec.Struct, frozen=True):
@@ -273,12 +218,6 @@ class UnsetTableProperties(msgspec.Struct, frozen=True):
     if_exists: bool
 
 
-class AddConstraint(msgspec.Struct, frozen=True):
-    """ADD CONSTRAINT … CHECK."""
-
-    check: CheckClause
-
-
 class DropConstraint(msgspec.Struct, frozen=True):
     """DROP CONSTRAINT [IF EXISTS]."""
 
@@ -286,50 +225,21 @@ class DropConstraint(msgspec.Struct, frozen=True):
     if_exists: bool
 
 
-class SetComment(msgspec.Struct, frozen=True):
-    """COMMENT '…'."""
-
-    comment: str
-
-
-class SetNullable(msgspec.Struct, frozen=True):
-    """SET NOT NULL, DROP NOT NULL."""
-
-    nullable: bool
-
-
-class SetType(msgspec.Struct, frozen=True):
-    """TYPE …."""
-
-    type: DataType
-
-
-class Move(msgspec.Struct, frozen=True):
-    """FIRST, AFTER …."""
-
-    position: Position
-
-
-class SetDefault(msgspec.Struct, frozen=True):
-    """SET DEFAULT …, DROP DEFAULT."""
-
-    default: Piece | None
-
-
-ColumnChange = SetComment | SetNullable | SetType | Move | SetDefault
-
-
 class AlterColumn(msgspec.Struct, frozen=True):
-    """ALTER COLUMN …; one statement may have several."""
+    """ALTER COLUMN …: one of these is set; a comment or default of None is removed."""
 
     column: Path
-    change: ColumnChange
+    comment: str | UnsetType = UNSET
+    nullable: bool | UnsetType = UNSET
+    type: DataType | UnsetType = UNSET
+    position: Position | UnsetType = UNSET
+    default: str | UnsetType | None = UNSET
 
-
-class AlterColumns(msgspec.Struct, frozen=True):
-    """The columns of one ALTER COLUMN."""
-
-    columns: tuple[AlterColumn, ...]
+    @property
+    def given(self) -> dict[str, Any]:
+        """What is set, without the column."""
+        values = msgspec.structs.asdict(self).items()
+        return {key: value for key, value in values if key != "column" and value is not UNSET}
 
 
 class RenameColumn(msgspec.Struct, frozen=True):
@@ -346,15 +256,16 @@ class DropColumns(msgspec.Struct, frozen=True):
     if_exists: bool
 
 
-ColumnsChange = AddColumns | AlterColumns | RenameColumn | DropColumns
+ColumnsChange = AddColumns | AlterColumn | RenameColumn | DropColumns
 PropertiesChange = SetTableProperties | UnsetTableProperties
 TableChange = ColumnsChange | PropertiesChange | RenameTable | AddConstraint | DropConstraint
 
 
-class AlterTable(_NamedStatement, frozen=True):
-    """ALTER TABLE."""
+class AlterTable(msgspec.Struct, frozen=True):
+    """ALTER TABLE; only ALTER COLUMN may have several changes."""
 
-    change: TableChange
+    name: Name
+    changes: tuple[TableChange, ...]
 
 
 class Commented(enum.Enum):
@@ -365,7 +276,7 @@ class Commented(enum.Enum):
     COLUMN = "COLUMN"  # its name is the table's and one more part
 
 
-class CommentOn(_Statement, frozen=True):
+class CommentOn(msgspec.Struct, frozen=True):
     """COMMENT ON … IS; NULL removes the comment."""
 
     on: Commented
@@ -387,7 +298,7 @@ class Described(enum.Enum):
     SCHEMA_EXTENDED = "SCHEMA EXTENDED"
 
 
-class Describe(_Statement, frozen=True):
+class Describe(msgspec.Struct, frozen=True):
     """DESCRIBE of a table, one of its columns, or a schema."""
 
     what: Described
@@ -407,7 +318,7 @@ class Shown(enum.Enum):
     CREATE_TABLE = "CREATE TABLE"
 
 
-class Show(_Statement, frozen=True):
+class Show(msgspec.Struct, frozen=True):
     """SHOW …: `name` is the schema of TABLES, the catalog of SCHEMAS, otherwise the table."""
 
     what: Shown
@@ -419,62 +330,62 @@ class Show(_Statement, frozen=True):
 # Schemas
 
 
-class CreateSchema(_NamedStatement, frozen=True):
+class CreateSchema(msgspec.Struct, frozen=True):
     """CREATE SCHEMA."""
 
+    name: Name
     if_not_exists: bool
     properties: Mapping[str, str]
     comment: str | None = None
     location: str | None = None
 
 
-class RenameSchema(_NamedStatement, frozen=True):
-    """ALTER SCHEMA … RENAME TO."""
+class RenameNamespace(msgspec.Struct, frozen=True):
+    """ALTER SCHEMA … RENAME TO, ALTER CATALOG … RENAME TO."""
 
+    name: Name
     to: Name
+    is_catalog: bool = False
 
 
-class RenameCatalog(_NamedStatement, frozen=True):
-    """ALTER CATALOG … RENAME TO."""
-
-    to: Name
-
-
-class DropSchema(_NamedStatement, frozen=True):
+class DropSchema(msgspec.Struct, frozen=True):
     """DROP SCHEMA … [CASCADE]."""
 
+    name: Name
     if_exists: bool
     cascade: bool
 
 
-class UseNamespace(_NamedStatement, frozen=True):
+class UseNamespace(msgspec.Struct, frozen=True):
     """USE schema, USE catalog.schema; USE CATALOG catalog."""
 
+    name: Name
     is_catalog: bool = False
 
 
 # Everything else
 
 
-class Foreign(_Statement, frozen=True):
+class Foreign(msgspec.Struct, frozen=True):
     """A statement that Spark runs: SET, temporary views and functions, CACHE, EXPLAIN.
 
     `query` is the query inside it, whose table names are replaced.
     """
 
+    whole: Piece
     verb: str
-    query: Piece | None
+    query: Piece | None = None
     name: Name | None = None  # of the table that CACHE or UNCACHE is for
 
 
-class Unsupported(_Statement, frozen=True):
+class Unsupported(msgspec.Struct, frozen=True):
     """A statement that neither the catalog nor Spark can run, such as BEGIN or VACUUM."""
 
     verb: str
 
 
 RowStatement = Insert | Update | Delete | MergeInto
-SchemaStatement = CreateSchema | DropSchema | RenameSchema | RenameCatalog | UseNamespace
+SchemaStatement = CreateSchema | DropSchema | RenameNamespace | UseNamespace
 NameStatement = DropTable | UndropTable | CommentOn | SchemaStatement
 TableStatement = CreateTable | AlterTable | NameStatement | Describe | Show
 Statement = Query | RowStatement | TableStatement | Foreign | Unsupported
