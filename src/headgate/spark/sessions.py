@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,87 +53,64 @@ class Setting:
 # Nothing else affects our plans: casts to a table's columns are `try_cast` with a check
 # (`store_assignment.assigned`), each read passes its own options (`file_names.OPTIONS`), and
 # partition values are written and read as text that does not depend on the time zone.
-SETTINGS: Final = (
-    # Names
-    Setting(
-        "spark.sql.caseSensitive", "false", "columns are not found by names that differ in case"
-    ),
-    # How a text is cut into tokens: conditions are read here too, to skip files.
-    Setting(
-        "spark.sql.ansi.doubleQuotedIdentifiers",
-        "false",
-        'a string in double quotes, "x", is read as a column name',
-    ),
-    Setting(
-        "spark.sql.parser.escapedStringLiterals",
-        "false",
-        "backslashes in strings are read as themselves",
-    ),
-    Setting(
-        "spark.sql.legacy.consecutiveStringLiterals.enabled",
-        "false",
-        "'it''s' is read as two strings",
-    ),
-    # How literals are compared with columns
-    Setting(
-        "spark.sql.legacy.typeCoercion.datetimeToString.enabled",
-        "false",
-        "dates and timestamps are compared with strings as strings",
-    ),
-    # What is read from Parquet files
-    Setting(
-        "spark.sql.parquet.int96TimestampConversion",
-        "false",
-        "timestamps that other engines wrote are shifted by the session's time zone",
-    ),
-    Setting(
-        "spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing",
-        "false",
-        "structs without any of the requested fields are read as NULL",
-    ),
+_ROWS: Final = {
+    Use.CHECKED: {
+        # Names
+        "spark.sql.caseSensitive=false": "columns are not found by names that differ in case",
+        # How a text is cut into tokens: conditions are read here too, to skip files.
+        "spark.sql.ansi.doubleQuotedIdentifiers=false": (
+            'a string in double quotes, "x", is read as a column name'
+        ),
+        "spark.sql.parser.escapedStringLiterals=false": (
+            "backslashes in strings are read as themselves"
+        ),
+        "spark.sql.legacy.consecutiveStringLiterals.enabled=false": (
+            "'it''s' is read as two strings"
+        ),
+        # How literals are compared with columns
+        "spark.sql.legacy.typeCoercion.datetimeToString.enabled=false": (
+            "dates and timestamps are compared with strings as strings"
+        ),
+        # What is read from Parquet files
+        "spark.sql.parquet.int96TimestampConversion=false": (
+            "timestamps that other engines wrote are shifted by the session's time zone"
+        ),
+        "spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing=false": (
+            "structs without any of the requested fields are read as NULL"
+        ),
+    },
     # What is written to Parquet files
-    Setting(
-        "spark.sql.variant.writeShredding.enabled",
-        "false",
-        "variants are written in a form that readers of the table do not expect",
-        Use.HELD_WHILE_WRITING,
-    ),
-    Setting(
-        "spark.sql.parquet.datetimeRebaseModeInWrite",
-        "CORRECTED",
-        "dates before 1582 are refused, or written in another calendar",
-        Use.HELD_WHILE_WRITING,
-    ),
-    Setting(
-        "spark.sql.parquet.int96RebaseModeInWrite",
-        "CORRECTED",
-        "files are marked as written in another calendar",
-        Use.HELD_WHILE_WRITING,
-    ),
-    Setting(
-        "spark.sql.parquet.outputTimestampType",
-        "TIMESTAMP_MICROS",
-        "timestamps are written without statistics, or without microseconds",
-        Use.HELD_WHILE_WRITING,
-    ),
-    Setting(
-        "spark.sql.parquet.fieldId.write.enabled",
-        "true",
-        "files of tables with column mapping lack the ids that other engines read them by",
-        Use.HELD_WHILE_WRITING,
-    ),
-    Setting(
-        "spark.sql.parquet.writeLegacyFormat",
-        "false",
-        "lists and decimals are written in a form that some engines do not read",
-        Use.HELD_WHILE_WRITING,
-    ),
-    Setting(
-        "spark.sql.sources.parallelPartitionDiscovery.threshold",
-        "1000000000",
-        "every file of a local table costs a task before it is read",
-        Use.SPEED,
-    ),
+    Use.HELD_WHILE_WRITING: {
+        "spark.sql.variant.writeShredding.enabled=false": (
+            "variants are written in a form that readers of the table do not expect"
+        ),
+        "spark.sql.parquet.datetimeRebaseModeInWrite=CORRECTED": (
+            "dates before 1582 are refused, or written in another calendar"
+        ),
+        "spark.sql.parquet.int96RebaseModeInWrite=CORRECTED": (
+            "files are marked as written in another calendar"
+        ),
+        "spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS": (
+            "timestamps are written without statistics, or without microseconds"
+        ),
+        "spark.sql.parquet.fieldId.write.enabled=true": (
+            "files of tables with column mapping lack the ids that other engines read them by"
+        ),
+        "spark.sql.parquet.writeLegacyFormat=false": (
+            "lists and decimals are written in a form that some engines do not read"
+        ),
+    },
+    Use.SPEED: {
+        "spark.sql.sources.parallelPartitionDiscovery.threshold=1000000000": (
+            "every file of a local table costs a task before it is read"
+        ),
+    },
+}
+SETTINGS: Final = tuple(
+    Setting(key, value, otherwise, use)
+    for use, rows in _ROWS.items()
+    for assignment, otherwise in rows.items()
+    for key, value in [assignment.split("=")]
 )
 
 _ANSI: Final = "spark.sql.ansi.enabled"
@@ -218,21 +195,14 @@ def warn_of_slow_settings(spark: SparkSession) -> None:
         )
 
 
-def _wrong(spark: SparkSession, settings: Sequence[Setting]) -> list[Setting]:
-    found = _values(spark, [item.key for item in settings])
-    # A setting that this version of Spark does not have cannot be wrong.
-    return [
-        item for item in settings if found.get(item.key, item.value).upper() != item.value.upper()
-    ]
-
-
-def _values(spark: SparkSession, keys: Sequence[str]) -> dict[str, str]:
-    """Return the values in effect: the session's own, or the defaults of this version of Spark."""
+def _wrong(spark: SparkSession, settings: Iterable[Setting]) -> list[Setting]:
+    """Return the settings that have another value, of the session or by default."""
     # Over Spark Connect every question is a round trip: ask once for all that was set.
     known: Mapping[str, str] = dict(spark.conf.getAll) if is_remote(spark) else {}
-    return {
-        key: value for key in keys if (value := known.get(key) or _value(spark, key)) is not None
-    }
+    found = [(item, known.get(item.key) or _value(spark, item.key)) for item in settings]
+    # A setting that this version of Spark does not have cannot be wrong.
+    known_values = [(item, value) for item, value in found if value is not None]
+    return [item for item, value in known_values if value.upper() != item.value.upper()]
 
 
 def _value(spark: SparkSession, key: str) -> str | None:
@@ -341,17 +311,13 @@ def _identity(spark: SparkSession) -> object:
 
 
 def refuse_without_java() -> None:
-    """Say what to install when no Java is there, or one too old for Spark."""
+    """Raise an error that names what to install if there is no Java, or one too old for Spark."""
     found = _java()
-    if found is None:
+    version = None if found is None else _java_version(found)
+    if found is None or (version is not None and version < _OLDEST_JAVA):
+        what = "none is here" if found is None else f"{found} is Java {version}"
         raise UnavailableError(
-            f"Spark needs Java {_OLDEST_JAVA} or later, and none is here.", remedy=_INSTALL
-        )
-    version = _java_version(found)
-    if version is not None and version < _OLDEST_JAVA:
-        raise UnavailableError(
-            f"Spark needs Java {_OLDEST_JAVA} or later, and {found} is Java {version}.",
-            remedy=_INSTALL,
+            f"Spark needs Java {_OLDEST_JAVA} or later, and {what}.", remedy=_INSTALL
         )
 
 
