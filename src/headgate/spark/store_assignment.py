@@ -18,9 +18,9 @@ from headgate.errors import InvalidDataError, UnsupportedFeatureError
 from headgate.names import did_you_mean, fold
 from headgate.protocol.expressions.char_lengths import char_lengths
 from headgate.protocol.schema import types as delta
-from headgate.spark.char_length_checks import fitted, lengths
+from headgate.protocol.schema.types import Path
 from headgate.spark.failures import refusal
-from headgate.spark.nested_conditions import Path, not_null
+from headgate.spark.nested_values import checks, fitted, rebuilt
 from headgate.spark.schema_conversion import from_spark, quoted, refuse_reserved_names, to_spark
 from headgate.spark.sessions import strict_expressions
 
@@ -35,37 +35,29 @@ def conformed(
     given = from_spark(frame.schema)
     refuse_reserved_names(given, "The rows")
     by_name: dict[str, delta.StructField] = {}
+    names = {fold(field.name): field.name for field in schema.fields}
     for item in given.fields:
         if fold(item.name) in by_name:
             raise InvalidDataError(f"Column {item.name!r} is given twice.")
-        by_name[fold(item.name)] = item
-    known = {fold(item.name) for item in schema.fields}
-    for item in given.fields:
-        if fold(item.name) not in known:
-            names = [field.name for field in schema.fields]
+        if fold(item.name) not in names:
             raise InvalidDataError(
-                f"{table} has no column {item.name!r}; it has {', '.join(names)}."
-                f"{did_you_mean(item.name, names)}",
+                f"{table} has no column {item.name!r}; it has {', '.join(names.values())}."
+                f"{did_you_mean(item.name, names.values())}",
                 remedy="Leave it out, or write with merge_schema=True. Nothing was committed.",
             )
-    generated = {
-        fold(item.name): generation(item)
-        for item in schema.fields
-        if delta.GENERATION in item.metadata
-    }
+        by_name[fold(item.name)] = item
     columns = []
     for item in schema.fields:
         source = by_name.get(fold(item.name))
-        if source is not None:
-            column = assigned(F.col(quoted(source.name)), source.type, item.type, (item.name,))
-        else:
-            column = left_out(item, table, frame)
+        column = (
+            left_out(item, table, frame)
+            if source is None
+            else assigned(F.col(quoted(source.name)), source.type, item.type, (item.name,))
+        )
         columns.append(column.alias(item.name))
     rows = with_lengths(frame.select(*columns), schema)
-    missing = {item.name for item in schema.fields if fold(item.name) not in by_name}
-    rows = with_generated(rows, schema, missing)
-    given_too = generated.keys() & by_name.keys()
-    return checked(rows, schema, properties, generated=given_too)
+    rows = with_generated(rows, schema, names.keys() - by_name.keys())
+    return checked(rows, schema, properties, given=by_name.keys())
 
 
 def generation(item: delta.StructField) -> str:
@@ -83,11 +75,11 @@ def with_generated(
     *,
     only: Column | None = None,
 ) -> DataFrame:
-    """Compute generated columns, all or `names`, from the others; for `only` some of the rows."""
+    """Compute generated columns, all or those of folded `names`; for `only` some of the rows."""
     found = [
         item
         for item in schema.fields
-        if delta.GENERATION in item.metadata and (names is None or item.name in names)
+        if delta.GENERATION in item.metadata and (names is None or fold(item.name) in names)
     ]
     if not found:
         return rows
@@ -145,21 +137,13 @@ def converted(column: Column, found: delta.DataType, wanted: delta.DataType, pat
     match found, wanted:
         case delta.StructType(), delta.StructType():
             return _struct(column, found, wanted, path)
-        case delta.ArrayType(element=inner), delta.ArrayType(element=target):
-            place = (*path, "element")
-            return F.transform(column, lambda item: converted(item, inner, target, place))
-        case delta.MapType(key, value), delta.MapType(wanted_key, wanted_value):
-            if to_spark(key) != to_spark(wanted_key):
-                place = (*path, "key")
-                column = F.transform_keys(
-                    column, lambda item, _: converted(item, key, wanted_key, place)
-                )
-            if to_spark(value) != to_spark(wanted_value):
-                inside = (*path, "value")
-                column = F.transform_values(
-                    column, lambda _, item: converted(item, value, wanted_value, inside)
-                )
-            return column
+        case (delta.ArrayType(), delta.ArrayType()) | (delta.MapType(), delta.MapType()):
+            parts = dict(delta.parts(wanted))
+            return rebuilt(
+                column,
+                found,
+                lambda item, name, part: converted(item, part, parts[name], (*path, name)),
+            )
         case _:
             return fitted_cast(column, wanted, path)
 
@@ -199,10 +183,9 @@ def assignable(found: delta.DataType, wanted: delta.DataType) -> bool:
             return all(fold(item.name) in by_name for item in given) and all(
                 assignable(item.type, by_name[fold(item.name)].type) for item in given
             )
-        case delta.ArrayType(inner), delta.ArrayType(target):
-            return assignable(inner, target)
-        case delta.MapType(key, value), delta.MapType(wanted_key, wanted_value):
-            return assignable(key, wanted_key) and assignable(value, wanted_value)
+        case (delta.ArrayType(), delta.ArrayType()) | (delta.MapType(), delta.MapType()):
+            pairs = zip(delta.parts(found), delta.parts(wanted), strict=True)
+            return all(assignable(one, other) for (_, one), (_, other) in pairs)
         case _ if _is_number(found) and _is_number(wanted):
             return True
         # A text that is not a valid date or time raises when it is evaluated, and is never NULL.
@@ -241,27 +224,27 @@ def checked(
     schema: delta.StructType,
     properties: Mapping[str, str],
     *,
-    generated: Set[str] = frozenset(),
+    given: Set[str] = frozenset(),
     only: Column | None = None,
 ) -> DataFrame:
     """Put the check of every rule into a column, so that no filter is moved in front of it.
 
-    `generated` are generated columns that the caller provided, by folded name; `only` marks the new
-    rows, if others are in the table already.
+    `given` are columns that the caller provided, by folded name: generated ones are checked. `only`
+    marks the new rows, if others are in the table already.
     """
+    generated = [item for item in schema.fields if delta.GENERATION in item.metadata]
+    generated = [item for item in generated if fold(item.name) in given]
     rules, guards = delta.rules(schema, properties), list[tuple[Column, str]]()
     strict = strict_expressions(rows.sparkSession, "Constraints and generated columns")
     with strict if rules or generated else nullcontext():
         for item in schema.fields:
             column = F.col(quoted(item.name))
-            if fold(item.name) in generated:
+            if item in generated:
                 text = generation(item)
                 equal = column.eqNullSafe(computed(rows, text, item))
                 guards.append((equal, f"has another {item.name} than is generated ({text})"))
-            for holds, what in not_null(item.type, (item.name,), nullable=item.nullable):
-                guards.append((holds(column), f"has NULL in column {what}, which may not be null"))
-            for holds, what in lengths(item.type, char_lengths(item), (item.name,)):
-                guards.append((holds(column), f"has a text too long for column {what}"))
+            found = checks(item.type, (item.name,), char_lengths(item), nullable=item.nullable)
+            guards += [(holds(column), what) for holds, what in found]
         for name, text in rules:
             is_true = F.expr(text).eqNullSafe(True)
             guards.append((is_true, f"breaks the constraint {name} ({text})"))
