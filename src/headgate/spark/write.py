@@ -8,6 +8,7 @@ returns, the files are durable, and not visible until a commit adds them.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -158,10 +159,10 @@ class _Writing:
                 self._cut(item, at)
             if large:
                 found = self._footers(self._staging.folder)
-        empty = [item for item in found if not item.metadata.num_rows]
-        for item in empty:
-            self._target.store.delete(item.path)
         kept = [item for item in found if item.metadata.num_rows]
+        for item in found:
+            if not item.metadata.num_rows:
+                self._target.store.delete(item.path)
         if self._staging.sync:
             self._target.store.sync([item.path for item in kept])
         return [self._add(item) for item in kept]
@@ -241,9 +242,8 @@ class _Writing:
         for at, folder in enumerate(folder for folder in small if folder not in ones):
             rows = self._again(small[folder], self._stored).coalesce(numbers[folder])
             self._put(rows, self._within(f"gathered-{at}", folder), (), {})
-        for gathered in small.values():
-            for item in gathered:
-                self._target.store.delete(item.path)
+        for item in itertools.chain(*small.values()):
+            self._target.store.delete(item.path)
 
     def _again(
         self, items: Sequence[_Written], schema: spark_types.StructType, **options: str
@@ -357,27 +357,23 @@ def _folder_names(schema: delta.StructType, partitioned: Sequence[delta.StructFi
 def _partition_column(column: Column, item: delta.StructField, folder: str) -> Column:
     """Convert partition values to text, independent of the session's time zone."""
     text = _partition_text(column, item.type)
-    guarded = F.when(
-        text == NULL_FOLDER,
-        F.raise_error(refusal(F.lit(f"{NULL_FOLDER!r} cannot be a partition value"))),
-    )
+    name = f"column {item.name!r}"
+    refused = [(text == NULL_FOLDER, f"{NULL_FOLDER!r} cannot be a partition value")]
     if item.type == delta.TIMESTAMP:  # intervals overflow to NULL outside ANSI mode
-        message = f"A value of column {item.name!r} is out of range for a partition value"
         lost = column.isNotNull() & text.isNull()
-        guarded = guarded.when(lost, F.raise_error(refusal(F.lit(message))))
-    if item.type in (
-        delta.STRING,
-        delta.BINARY,
-    ):  # of a disk; what is written of other types is short
+        refused.append((lost, f"A value of {name} is out of range for a partition value"))
+    if item.type in (delta.STRING, delta.BINARY):  # what is written of other types is short
         length = F.octet_length(text) + 2 * F.length(F.regexp_replace(text, _UNESCAPED, ""))
         room = _LONGEST_FOLDER - len(f"{folder}=".encode())
         long = (3 * F.octet_length(text) > room) & (length > room)
-        message = f"A value of column {item.name!r} is too long for the name of a folder"
-        guarded = guarded.when(long, F.raise_error(refusal(F.lit(message))))
+        refused.append((long, f"A value of {name} is too long for the name of a folder"))
     if not item.nullable:  # the empty text reads as null
         message = f"Column {item.name!r} may not be null, and as a partition value '' is"
-        guarded = guarded.when(text == "", F.raise_error(refusal(F.lit(message))))
-    return guarded.otherwise(text)
+        refused.append((text == "", message))
+    guarded = text
+    for is_refused, why in reversed(refused):
+        guarded = F.when(is_refused, F.raise_error(refusal(F.lit(why)))).otherwise(guarded)
+    return guarded
 
 
 def _partition_text(column: Column, data_type: delta.DataType) -> Column:
