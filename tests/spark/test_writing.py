@@ -539,7 +539,7 @@ def test_what_was_written_goes_when_the_proposal_is_refused(water: Water, tmp_pa
     table = water.make()
     lake = water.lake
     with lake._engine.statement("t") as statement:
-        added = statement.stage(water.frame("SELECT 1 id, 'a' v"))
+        added = statement.stage(water.frame("SELECT 1 id, 'a' v"), statement.target())
         assert listed(table) == [added[0].path]
         table.add_columns("more int")
         with pytest.raises(Exception, match="conflict"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.sql.count_queries import find_count
+from headgate.sql.queries import find_count
 from headgate.sql.statements import Piece
 
 
@@ -18,8 +18,9 @@ from headgate.sql.statements import Piece
 def test_a_count_of_all_rows_is_found(text: str, table: str, column: str) -> None:
     found = find_count(text, Piece(text, 0))
     assert found is not None
-    assert (".".join(found.table.name.parts), found.column) == (table, column)
-    assert (found.table.as_of is not None) == ("AS OF" in text)
+    reference, named = found
+    assert (".".join(reference.name.parts), named) == (table, column)
+    assert (reference.as_of is not None) == ("AS OF" in text)
 
 
 @pytest.mark.parametrize(

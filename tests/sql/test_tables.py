@@ -268,7 +268,7 @@ def fields(statement: Statement) -> dict[str, object]:
         ("DESCRIBE detail", Describe, {"what": Described.TABLE, "name": ("detail",)}),
         ("DESCRIBE DETAIL t", Describe, {"what": Described.DETAIL, "name": ("t",)}),
         ("DESCRIBE HISTORY t LIMIT 5", Describe, {"what": Described.HISTORY, "limit": 5}),
-        ("DESC SCHEMA EXTENDED b", Describe, {"what": Described.SCHEMA_EXTENDED}),
+        ("DESC SCHEMA EXTENDED b", Describe, {"what": Described.SCHEMA}),
         ("SHOW TABLES", Show, {"what": Shown.TABLES, "name": None, "like": None}),
         ("SHOW TABLES IN a.b LIKE 'x*'", Show, {"name": ("a", "b"), "like": "x*"}),
         ("SHOW TABLES 'x*'", Show, {"name": None, "like": "x*"}),

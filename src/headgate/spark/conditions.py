@@ -47,32 +47,34 @@ class Condition:
         """Return the rows where it is true."""
         if self.has_subqueries:
             return self._filtered(rows, f"({self.text})")
-        return self._named(rows).where(column_of(self.text))
+        return named(rows, self.alias).where(column_of(self.text))
 
     def others(self, rows: DataFrame) -> DataFrame:
         """Return the rows where it is false or NULL."""
         if self.has_subqueries:
             return self._filtered(rows, f"NOT (({self.text}) <=> true)")
-        return self._named(rows).where(~self.holds())
+        return named(rows, self.alias).where(~self.holds())
 
     def holds(self) -> Column:
         """Say of each row whether it matches; only where there are no subqueries."""
         return column_of(self.text).eqNullSafe(True)
 
-    def _named(self, rows: DataFrame) -> DataFrame:
-        return rows if self.alias is None else rows.alias(self.alias)
-
     def _filtered(self, rows: DataFrame, where: str) -> DataFrame:
         return select(rows, self.alias, "*", where, self.frames)
+
+
+def named(rows: DataFrame, alias: str | None) -> DataFrame:
+    """Return rows whose columns can be qualified with an alias."""
+    return rows if alias is None else rows.alias(alias)
 
 
 def select(
     rows: DataFrame, alias: str | None, what: str, where: str, frames: Mapping[str, DataFrame]
 ) -> DataFrame:
     """Select by SQL text, which may have subqueries over the other frames."""
-    named = "" if alias is None else f" AS {quoted(alias)}"
+    as_alias = "" if alias is None else f" AS {quoted(alias)}"
     arguments: dict[str, Any] = {_ROWS: rows, **frames}
-    text = f"SELECT {what} FROM {{{_ROWS}}}{named} WHERE {where}"
+    text = f"SELECT {what} FROM {{{_ROWS}}}{as_alias} WHERE {where}"
     return rows.sparkSession.sql(text, **arguments)
 
 
@@ -89,9 +91,8 @@ class Expressions:
         """Return the rows with one more column for each value, and the names of these columns."""
         names = [helper_column(f"value_{n}") for n in range(len(self.texts))]
         if not self.has_subqueries:
-            named = rows if self.alias is None else rows.alias(self.alias)
             values = [column_of(t).alias(n) for t, n in zip(self.texts, names, strict=True)]
-            return named.select("*", *values), names
+            return named(rows, self.alias).select("*", *values), names
         computed = ", ".join(
             f"({t}) AS {quoted(n)}" for t, n in zip(self.texts, names, strict=True)
         )
@@ -113,18 +114,14 @@ def shown(expression: Expression) -> str:
 
 
 def condition_of(
-    text: Expression,
-    snapshot: Snapshot,
-    *,
-    moment: Moment,
-    alias: str | None = None,
-    is_utc: bool = False,
+    spark: SparkSession, text: Expression, snapshot: Snapshot, moment: Moment
 ) -> Condition:
     """Read a condition on the rows of one table: an expression of SQL without subqueries.
 
     Spark may evaluate it more than once, so functions of the current time return `moment`. A
     condition that was built with Spark's functions skips no files.
     """
+    alias = snapshot.label.rpartition(".")[2] or None
     if not isinstance(text, str):
         refuse_unrepeatable(text)
         return Condition(text=text, shown=shown(text), alias=alias)
@@ -141,7 +138,7 @@ def condition_of(
         shown=text,
         alias=alias,
         is_repeatable=made_of.is_rowwise,
-        predicate=condition_predicate(text, snapshot.schema, labels=labels, is_utc=is_utc),
+        predicate=condition_predicate(text, snapshot.schema, labels=labels, is_utc=is_utc(spark)),
     )
 
 

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
 from headgate import errors
-from headgate.api.messages import Resolved
+from headgate.client.session import Session
 from headgate.client.table_changes import RowCheck
 from headgate.client.table_definition import (
     PendingTable,
@@ -18,13 +18,13 @@ from headgate.client.table_definition import (
     replacement,
     table_operation,
 )
+from headgate.client.transaction import OperationInfo, as_text
 from headgate.protocol.actions import AddFile
 from headgate.protocol.schema import types as delta
 from headgate.spark import scan, sessions
 from headgate.spark.dml import Outcome
 from headgate.spark.engine import Engine
 from headgate.spark.failures import translated
-from headgate.spark.insert import overwriting
 from headgate.spark.relations import Resolver
 from headgate.spark.schema_conversion import all_nullable, from_spark, quoted
 from headgate.spark.sessions import strict_expressions
@@ -37,7 +37,7 @@ from headgate.table.snapshot import Snapshot
 # Making
 
 
-def create(engine: Engine, find: Resolver, statement: statements.CreateTable) -> None:
+def create(find: Resolver, statement: statements.CreateTable) -> None:
     """Make a table, or another in its place; with a query, filled in the same commit."""
     if statement.location is not None:
         raise errors.UnsupportedFeatureError(
@@ -46,34 +46,39 @@ def create(engine: Engine, find: Resolver, statement: statements.CreateTable) ->
             remedy="Leave LOCATION out; name a table that exists elsewhere with"
             " session.register_external().",
         )
-    name, creation = str(statement.name), statement.creation
+    engine, name, query = find.engine, str(statement.name), statement.query
+    creation = statement.creation
     found = engine.session.find(name)
-    is_there = found is not None and found.catalog_managed
-    if is_there and creation is Creation.IF_NOT_EXISTS:
+    existing = found if found is not None and found.catalog_managed else None
+    if existing is not None and creation is Creation.IF_NOT_EXISTS:
         return
-    if is_there and creation is Creation.CREATE:
+    if existing is not None and creation is Creation.CREATE:
         raise errors.AlreadyExistsError(f"There is a table {name} already.")
-    if not is_there and creation is Creation.REPLACE:
+    if existing is None and creation is Creation.REPLACE:
         raise errors.NotFoundError(f"There is no table {name} to replace.")
-    if statement.query is None:
-        if found is not None and is_there:
-            table = engine.session.open(found)
-            refuse_followed(table.newest_seen)
-            definition = _definition(statement, None)
-            table.replace(definition, f"{_verb(creation)} TABLE", table.newest_seen)
-        else:
-            _create_empty(engine, name, statement)
-    elif found is not None and is_there:
-        _replace_filled(engine, find, found, statement, statement.query)
+    operation = f"{creation.value.removesuffix(' IF NOT EXISTS')} TABLE"
+    if query is not None and existing is not None:
+
+        def run(replacing: Statement) -> None:
+            find.read_for(replacing)
+            rows = find.ask(find.relations(query))
+            replace(replacing, _definition(statement, rows), rows, f"{operation} AS SELECT")
+
+        engine.redo(str(existing.name), run, existing)
+    elif query is not None:
+        rows = find.ask(find.relations(query))
+        create_filled(engine, name, _definition(statement, rows), rows, f"{operation} AS SELECT")
+    elif existing is not None:
+        table = engine.session.open(existing)
+        refuse_followed(table.newest_seen)
+        table.replace(_definition(statement), operation, table.newest_seen)
     else:
-        relations = find.relations(statement.query)
-        rows = find.ask(relations)
-        operation = f"{_verb(creation)} TABLE AS SELECT"
-        create_filled(engine, name, _definition(statement, rows), rows, operation)
-
-
-def _verb(creation: Creation) -> str:
-    return creation.value.removesuffix(" IF NOT EXISTS")
+        made = _definition(statement)
+        columns = (name, made.schema, made.partition_by, made.properties, made.comment)
+        if creation is Creation.OR_REPLACE:
+            engine.session.replace_table(*columns, or_create=True)
+        else:
+            engine.session.create_table(*columns)
 
 
 def create_filled(
@@ -89,32 +94,6 @@ def create_filled(
     engine.session.create_filled(name, definition, fill, operation)
 
 
-def _create_empty(engine: Engine, name: str, statement: statements.CreateTable) -> None:
-    made = _definition(statement, None)
-    columns = (name, made.schema, made.partition_by, made.properties, made.comment)
-    if statement.creation is Creation.OR_REPLACE:
-        engine.session.replace_table(*columns, or_create=True)
-    else:
-        engine.session.create_table(*columns)
-
-
-def _replace_filled(
-    engine: Engine,
-    find: Resolver,
-    found: Resolved,
-    create: statements.CreateTable,
-    query: statements.Piece,
-) -> None:
-    def run(statement: Statement) -> None:
-        relations = find.relations(query, sources=statement.sources)
-        find.record(statement, relations)
-        rows = find.ask(relations)
-        operation = f"{_verb(create.creation)} TABLE AS SELECT"
-        replace(statement, _definition(create, rows), rows, operation)
-
-    engine.redo(str(found.name), run, found)
-
-
 def replace(
     statement: Statement, definition: TableDefinition, rows: DataFrame, operation: str | None = None
 ) -> Outcome:
@@ -128,17 +107,19 @@ def replace(
     added = statement.stage(rows, statement.target(made.metadata, made.protocol))
     statement.add_scans(made.scans)
     counted = added_metrics(added)
-    recorded = (
-        overwriting(made.metadata.partition_columns, counted)
-        if operation is None
-        else table_operation(operation, made.metadata, counted)
-    )
+    if operation is None:
+        by = as_text(made.metadata.partition_columns)
+        recorded = OperationInfo("WRITE", {"mode": "Overwrite", "partitionBy": by}, counted)
+    else:
+        recorded = table_operation(operation, made.metadata, counted)
     committed = statement.commit([*made.actions, *added], recorded)
     number = counted["numOutputRows"]
     return Outcome(committed, {"num_affected_rows": number, "num_inserted_rows": number})
 
 
-def _definition(statement: statements.CreateTable, rows: DataFrame | None) -> TableDefinition:
+def _definition(
+    statement: statements.CreateTable, rows: DataFrame | None = None
+) -> TableDefinition:
     schema = delta.StructType(statement.columns)
     if rows is not None:
         if statement.columns:
@@ -148,21 +129,17 @@ def _definition(statement: statements.CreateTable, rows: DataFrame | None) -> Ta
             )
         found = all_nullable(from_spark(rows.schema))
         schema = delta.StructType(tuple(delta.StructField(f.name, f.type) for f in found.fields))
-    properties = {
-        **statement.properties,
-        **{
-            f"{delta.CONSTRAINTS}{check.name}": check.condition.text
-            for check in statement.constraints
-        },
-    }
+    checks = {f"{delta.CONSTRAINTS}{c.name}": c.condition.text for c in statement.constraints}
+    properties = {**statement.properties, **checks}
     return TableDefinition.parse(schema, statement.partition_by, properties, statement.comment)
 
 
 # Changing
 
 
-def alter(engine: Engine, find: Resolver, statement: statements.AlterTable) -> None:
+def alter(find: Resolver, statement: statements.AlterTable) -> None:
     """Change a table."""
+    engine = find.engine
     table = engine.session.open(find.target(statement.name))
     for change in statement.changes:
         match change:
@@ -212,9 +189,9 @@ def _holds(engine: Engine, condition: str) -> RowCheck:
 # Naming
 
 
-def manage(engine: Engine, find: Resolver, statement: statements.NameStatement) -> None:
+def manage(find: Resolver, statement: statements.NameStatement) -> None:
     """Name, unname and comment on tables and schemas."""
-    session = engine.session
+    session = find.engine.session
     match statement:
         case statements.DropTable(name, if_exists, purge):
             try:
@@ -243,7 +220,7 @@ def manage(engine: Engine, find: Resolver, statement: statements.NameStatement) 
                 if not if_not_exists:
                     raise
         case statements.DropSchema(name, if_exists, cascade):
-            _drop_schema(engine, str(name), if_exists=if_exists, cascade=cascade)
+            _drop_schema(session, str(name), if_exists=if_exists, cascade=cascade)
         case statements.RenameNamespace(name, to, is_catalog):
             rename = session.rename_catalog if is_catalog else session.rename_namespace
             rename(str(name), str(to))
@@ -267,8 +244,7 @@ def _refuse_kept(create: statements.CreateSchema) -> None:
         )
 
 
-def _drop_schema(engine: Engine, name: str, *, if_exists: bool, cascade: bool) -> None:
-    session = engine.session
+def _drop_schema(session: Session, name: str, *, if_exists: bool, cascade: bool) -> None:
     known = {found.key for found in session.namespaces()}
     if session.schema_name(name).key not in known:
         if if_exists:

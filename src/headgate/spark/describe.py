@@ -5,20 +5,20 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import DataFrame
 
 from headgate.client.detail import TableDetail, detail_of
 from headgate.client.history import HistoryEntry, history_of
+from headgate.client.session import Session
 from headgate.client.table import Table
 from headgate.client.table_definition import ROW_TRACKING_PREFIX
 from headgate.errors import NotFoundError
-from headgate.names import SchemaName, fold
+from headgate.names import fold
 from headgate.protocol.actions import Metadata
 from headgate.protocol.expressions.char_lengths import DECLARED
 from headgate.protocol.schema import types as delta
-from headgate.spark.engine import Engine
 from headgate.spark.relations import Resolver
 from headgate.spark.schema_conversion import quoted, to_spark
 from headgate.sql import statements
@@ -26,86 +26,82 @@ from headgate.sql.statements import Described, Shown
 
 Row = tuple[Any, ...]
 
+_INFO: Final = "info_name string, info_value string"
+_DETAIL: Final = (
+    "format string, id string, name string, description string, location string,"
+    " createdAt timestamp, lastModified timestamp, partitionColumns array<string>,"
+    " clusteringColumns array<string>, numFiles long, sizeInBytes long,"
+    " properties map<string,string>, minReaderVersion int, minWriterVersion int,"
+    " tableFeatures array<string>"
+)
+_HISTORY: Final = (
+    "version long, timestamp timestamp, operation string,"
+    " operationParameters map<string,string>, readVersion long, isolationLevel string,"
+    " isBlindAppend boolean, operationMetrics map<string,string>, engineInfo string, txnId string"
+)
 
-def tell(
-    engine: Engine, find_in: Resolver, statement: statements.Describe | statements.Show
-) -> DataFrame:
+
+def answer(find: Resolver, statement: statements.Describe | statements.Show) -> DataFrame:
     """Answer a DESCRIBE or SHOW."""
-    teller = _Teller(engine, find_in)
-    if isinstance(statement, statements.Describe):
-        rows, schema = teller.describe(statement)
+    session = find.engine.session
+    if statement.what is Described.SCHEMA:
+        rows, schema = _of_schema(session, str(statement.name)), _INFO
+    elif isinstance(statement, statements.Show) and statement.what in _LISTS:
+        rows, schema = _listed(session, statement)
     else:
-        rows, schema = teller.show(statement)
-    return engine.spark.createDataFrame(list(rows), schema)
-
-
-class _Teller:
-    def __init__(self, engine: Engine, find_in: Resolver) -> None:
-        self._session = engine.session
-        self._find = find_in
-
-    def describe(self, statement: statements.Describe) -> tuple[Iterable[Row], str]:
-        match statement.what:
-            case Described.SCHEMA | Described.SCHEMA_EXTENDED:
-                name = self._session.schema_name(".".join(statement.name.parts))
-                if name.key not in {found.key for found in self._session.namespaces()}:
-                    raise NotFoundError(f"There is no schema {name}.")
-                rows = [("Catalog Name", name.catalog), ("Namespace Name", name.schema)]
-                return rows, "info_name string, info_value string"
-            case Described.DETAIL:
-                table = self._table(statement.name)
-                return [_row(detail_of(table.newest_seen, table.name))], _DETAIL
-            case Described.HISTORY:
-                table = self._table(statement.name)
-                found = history_of(table.newest_seen, statement.limit, self._session.catalog)
-                return list(map(_row, found)), _HISTORY
-            case Described.TABLE | Described.EXTENDED:
-                table = self._table(statement.name)
-                if statement.column:
-                    return _column(table, statement.column), "info_name string, info_value string"
-                rows = list(_columns(table))
-                if statement.what is Described.EXTENDED:
-                    rows += _extended(table)
-                return rows, "col_name string, data_type string, comment string"
-
-    def show(self, statement: statements.Show) -> tuple[Iterable[Row], str]:
-        match statement.what:
-            case Shown.CATALOGS:
-                catalogs = dict.fromkeys(found.catalog for found in self._session.namespaces())
-                return [(n,) for n in catalogs if _is_like(n, statement.like)], "catalog string"
-            case Shown.SCHEMAS:
-                asked = None if statement.name is None else fold(str(statement.name))
-                names = [
-                    found.schema
-                    for found in self._session.namespaces()
-                    if asked is None or fold(found.catalog) == asked
-                ]
-                chosen = [(n,) for n in names if _is_like(n, statement.like)]
-                return chosen, "namespace string"
-            case Shown.TABLES:
-                schema = self._schema(statement.name)
-                found = [entry.name for entry in self._session.tables(str(schema)) if entry.name]
-                names = [name.rpartition(".")[2] for name in found]
-                listed = [(schema.schema, n, False) for n in names if _is_like(n, statement.like)]
-                return listed, "namespace string, tableName string, isTemporary boolean"
         assert statement.name is not None  # the other forms are about a table
-        table = self._table(statement.name)
-        match statement.what:
-            case Shown.COLUMNS:
-                return [(field.name,) for field in table.schema.fields], "col_name string"
-            case Shown.PROPERTIES:
-                known = sorted(table.properties.items())
-                rows = [pair for pair in known if statement.key in (None, pair[0])]
-                return rows, "key string, value string"
-            case Shown.CREATE_TABLE:
-                text = create_text(table.name, table.newest_seen.metadata)
-                return [(text,)], "createtab_stmt string"
+        rows, schema = _of_table(session, session.open(find.target(statement.name)), statement)
+    return find.engine.spark.createDataFrame(list(rows), schema)
 
-    def _table(self, name: statements.Name) -> Table:
-        return self._session.open(self._find.target(name))
 
-    def _schema(self, name: statements.Name | None) -> SchemaName:
-        return self._session.schema_name(None if name is None else ".".join(name.parts))
+def _of_schema(session: Session, text: str) -> Iterable[Row]:
+    name = session.schema_name(text)
+    if name.key not in {found.key for found in session.namespaces()}:
+        raise NotFoundError(f"There is no schema {name}.")
+    return [("Catalog Name", name.catalog), ("Namespace Name", name.schema)]
+
+
+_LISTS: Final = (Shown.CATALOGS, Shown.SCHEMAS, Shown.TABLES)
+
+
+def _listed(session: Session, statement: statements.Show) -> tuple[Iterable[Row], str]:
+    within, like = None if statement.name is None else str(statement.name), statement.like
+    if statement.what is Shown.TABLES:
+        schema = session.schema_name(within)
+        found = [entry.name for entry in session.tables(str(schema)) if entry.name]
+        names = [name.rpartition(".")[2] for name in found]
+        listed = [(schema.schema, name, False) for name in names if _is_like(name, like)]
+        return listed, "namespace string, tableName string, isTemporary boolean"
+    schemas = session.namespaces()
+    if statement.what is Shown.CATALOGS:
+        catalogs = dict.fromkeys(found.catalog for found in schemas)
+        return [(name,) for name in catalogs if _is_like(name, like)], "catalog string"
+    names = [s.schema for s in schemas if within is None or fold(s.catalog) == fold(within)]
+    return [(name,) for name in names if _is_like(name, like)], "namespace string"
+
+
+def _of_table(
+    session: Session, table: Table, statement: statements.Describe | statements.Show
+) -> tuple[Iterable[Row], str]:
+    match statement:
+        case statements.Describe(Described.DETAIL):
+            return [_row(detail_of(table.newest_seen, table.name))], _DETAIL
+        case statements.Describe(Described.HISTORY, limit=limit):
+            return map(_row, history_of(table.newest_seen, limit, session.catalog)), _HISTORY
+        case statements.Describe(column=(_, *_) as column):
+            return _column(table, column), _INFO
+        case statements.Describe(what):
+            extended = _extended(table) if what is Described.EXTENDED else ()
+            schema = "col_name string, data_type string, comment string"
+            return [*_columns(table), *extended], schema
+        case statements.Show(Shown.COLUMNS):
+            return [(field.name,) for field in table.schema.fields], "col_name string"
+        case statements.Show(Shown.PROPERTIES, key=key):
+            known = sorted(table.properties.items())
+            return [pair for pair in known if key in (None, pair[0])], "key string, value string"
+        case _:
+            text = create_text(table.name, table.newest_seen.metadata)
+            return [(text,)], "createtab_stmt string"
 
 
 def _is_like(name: str, like: str | None) -> bool:
@@ -116,54 +112,40 @@ def _is_like(name: str, like: str | None) -> bool:
     return any(re.fullmatch(choice, name, re.IGNORECASE) for choice in choices)
 
 
+def _described(field: delta.StructField) -> Row:
+    return field.name, to_spark(field.type).simpleString(), delta.comment_of(field)
+
+
 def _columns(table: Table) -> Iterable[Row]:
-    for field in table.schema.fields:
-        yield field.name, to_spark(field.type).simpleString(), delta.comment_of(field)
+    yield from map(_described, table.schema.fields)
     if table.partition_columns:
         yield "# Partition Information", "", ""
         yield "# col_name", "data_type", "comment"
-        for name in table.partition_columns:
-            found = delta.find(table.schema, [name])
-            if found is not None:
-                yield found.name, to_spark(found.type).simpleString(), delta.comment_of(found)
+        found = [delta.find(table.schema, [name]) for name in table.partition_columns]
+        yield from (_described(field) for field in found if field is not None)
 
 
 def _extended(table: Table) -> Iterable[Row]:
     snapshot = table.newest_seen
-    yield "", "", ""
-    yield "# Detailed Table Information", "", ""
-    yield "Name", table.name, ""
-    yield "Id", table.id, ""
-    yield "Comment", snapshot.metadata.description or "", ""
-    yield "Location", table.location, ""
-    yield "Provider", "delta", ""
     pairs = ",".join(f"{key}={value}" for key, value in sorted(table.properties.items()))
-    yield "Table Properties", f"[{pairs}]", ""
+    rows = {
+        "": "",
+        "# Detailed Table Information": "",
+        "Name": table.name,
+        "Id": table.id,
+        "Comment": snapshot.metadata.description or "",
+        "Location": table.location,
+        "Provider": "delta",
+        "Table Properties": f"[{pairs}]",
+    }
+    yield from ((key, value, "") for key, value in rows.items())
 
 
 def _column(table: Table, path: Sequence[str]) -> Iterable[Row]:
     found = delta.find(table.schema, path)
     if found is None:
         raise NotFoundError(f"{table.name} has no column {'.'.join(path)}.")
-    yield "col_name", found.name
-    yield "data_type", to_spark(found.type).simpleString()
-    yield "comment", delta.comment_of(found)
-
-
-_DETAIL = (
-    "format string, id string, name string, description string, location string,"
-    " createdAt timestamp, lastModified timestamp, partitionColumns array<string>,"
-    " clusteringColumns array<string>, numFiles long, sizeInBytes long,"
-    " properties map<string,string>, minReaderVersion int, minWriterVersion int,"
-    " tableFeatures array<string>"
-)
-
-
-_HISTORY = (
-    "version long, timestamp timestamp, operation string,"
-    " operationParameters map<string,string>, readVersion long, isolationLevel string,"
-    " isBlindAppend boolean, operationMetrics map<string,string>, engineInfo string, txnId string"
-)
+    yield from zip(("col_name", "data_type", "comment"), _described(found), strict=True)
 
 
 def _row(entry: TableDetail | HistoryEntry) -> Row:
@@ -215,9 +197,10 @@ def _name(part: str) -> str:
     return part if _PLAIN.fullmatch(part) else quoted(part)
 
 
-def _spelled(field: delta.StructField) -> str:
+def _spelled(field: delta.StructField, between: str = " ") -> str:
+    """Return a column, or a field within one, as SQL text."""
     declared = field.metadata.get(DECLARED)
-    text = f"{quoted(field.name)} {_type(field.type) if declared is None else declared}"
+    text = f"{quoted(field.name)}{between}{_type(field.type) if declared is None else declared}"
     if any(key.startswith(delta.IDENTITY) for key in field.metadata):
         text += _identity(field)
     if isinstance(expression := field.metadata.get(delta.GENERATION), str):
@@ -242,22 +225,13 @@ def _type(data_type: delta.DataType) -> str:
     """Return a type as SQL text, which cannot express that an array or a map has no nulls."""
     match data_type:
         case delta.StructType(fields):
-            return f"STRUCT<{', '.join(map(_inner, fields))}>"
+            return f"STRUCT<{', '.join(_spelled(field, ': ') for field in fields)}>"
         case delta.ArrayType(element):
             return f"ARRAY<{_type(element)}>"
         case delta.MapType(key, value):
             return f"MAP<{_type(key)}, {_type(value)}>"
         case _:
             return to_spark(data_type).simpleString().upper()
-
-
-def _inner(field: delta.StructField) -> str:
-    text = f"{quoted(field.name)}: {_type(field.type)}"
-    if not field.nullable:
-        text += " NOT NULL"
-    if (comment := delta.comment_of(field)) is not None:
-        text += f" COMMENT {_literal(comment)}"
-    return text
 
 
 def _literal(text: str) -> str:

@@ -18,10 +18,17 @@ from headgate.client.transaction import Committed, OperationInfo, as_text
 from headgate.errors import InvalidArgumentError, InvariantError
 from headgate.names import did_you_mean, fold
 from headgate.protocol.actions import Action, AddFile
-from headgate.protocol.schema.types import GENERATION, IDENTITY, DataType, StructField, StructType
+from headgate.protocol.schema.types import (
+    GENERATION,
+    IDENTITY,
+    DataType,
+    Path,
+    StructField,
+    StructType,
+)
 from headgate.protocol.statistics import num_records
 from headgate.spark import scan
-from headgate.spark.conditions import Condition, Expressions
+from headgate.spark.conditions import Condition, Expressions, named
 from headgate.spark.failures import quietly, translated
 from headgate.spark.hits import Hit, Split, find_hits, split, vectors
 from headgate.spark.scan import FILE, ROW, Files
@@ -29,6 +36,7 @@ from headgate.spark.schema_conversion import from_spark, helper_column, quoted
 from headgate.spark.sessions import resolved
 from headgate.spark.statement import Statement
 from headgate.spark.store_assignment import assigned, checked, with_generated, with_lengths
+from headgate.spark.write import Target
 
 _HIT: Final = helper_column("hit")
 
@@ -39,9 +47,6 @@ class Outcome:
 
     committed: Committed | None
     counts: Mapping[str, int]
-
-
-Path = tuple[str, ...]  # a column, or a field within one
 
 
 def delete(statement: Statement, condition: Condition | None) -> Outcome:
@@ -63,32 +68,23 @@ def deletion(
     statement: Statement, condition: Condition | None
 ) -> tuple[list[Action], dict[str, int]]:
     """Build the actions that remove matching rows."""
-    predicate = None if condition is None else condition.predicate
-    files = statement.plan(predicate)
+    files = statement.plan(None if condition is None else condition.predicate)
     if condition is None:
         return _without_files(statement, files)
     if (gone := _whole_files(statement, condition, files)) is not None:
         return _without_files(statement, gone)
-    with translated():
-        found = condition.matching(statement.frame(files, located=True)).select(FILE, ROW)
-    parts = split(statement.base, find_hits(found, Files(statement.base, files)))
-    rewritten = [hit.file for hit in parts.rewritten]
-    added: list[AddFile] = []
-    if rewritten:
+    parts = split(statement.base, _hits(statement, condition, files))
+    kept: list[DataFrame] = []
+    if rewritten := [hit.file for hit in parts.rewritten]:
         with translated():
-            kept = (
+            kept.append(
                 condition.others(statement.frame(rewritten))
                 if condition.is_repeatable
                 else statement.frame(rewritten, without=parts.rewritten)
             )
-        added = statement.stage_conformed(kept)
-        refuse_unless_all_there(added, 0, parts.rewritten)
-    actions = changes(statement, parts, added)
-    return actions, {
-        **metrics(parts, added),
-        "numDeletedRows": parts.num_rows,
-        "numCopiedRows": _records(added),
-    }
+    written = rewrite(statement, parts, kept, statement.target())
+    counts = {"numDeletedRows": parts.num_rows, "numCopiedRows": written.num_rows}
+    return written.actions, {**written.metrics, **counts}
 
 
 def update(
@@ -97,13 +93,10 @@ def update(
     """Set columns of matching rows to new values."""
     statement.refuse_changes()
     updating = _Updating(statement, columns, values, condition)
-    files = statement.plan(condition.predicate)
-    with translated():
-        found = condition.matching(statement.frame(files, located=True)).select(FILE, ROW)
-    hits = find_hits(found, Files(statement.base, files))
+    hits = _hits(statement, condition, statement.plan(condition.predicate))
     if not hits:
         with translated():  # a wrong value is refused all the same
-            resolved(updating.no_rows())
+            resolved(updating.changed(statement.frame([])))
         return Outcome(None, {"num_affected_rows": 0})
     parts = split(statement.base, hits)
     new: list[DataFrame] = []
@@ -112,16 +105,22 @@ def update(
             new.append(updating.all_rows(parts.rewritten))
         if changed := [*parts.whole, *parts.vectored]:
             new.append(updating.hit_rows(changed))
-    added = statement.stage_conformed(reduce(DataFrame.union, new))
-    refuse_unless_all_there(added, parts.num_rows, parts.rewritten)
+    written = rewrite(statement, parts, new, statement.target(), parts.num_rows)
     counted = {
-        **metrics(parts, added),
+        **written.metrics,
         "numUpdatedRows": parts.num_rows,
-        "numCopiedRows": _records(added) - parts.num_rows,
+        "numCopiedRows": written.num_rows - parts.num_rows,
     }
     operation = OperationInfo("UPDATE", {"predicate": as_text([f"({condition.shown})"])}, counted)
-    committed = statement.commit(changes(statement, parts, added), operation)
+    committed = statement.commit(written.actions, operation)
     return Outcome(committed, {"num_affected_rows": parts.num_rows})
+
+
+def _hits(statement: Statement, condition: Condition, files: Sequence[AddFile]) -> list[Hit]:
+    """Find the matching rows of files."""
+    with translated():
+        found = condition.matching(statement.frame(files, located=True)).select(FILE, ROW)
+    return find_hits(found, Files(statement.base, files))
 
 
 class _Updating:
@@ -151,27 +150,20 @@ class _Updating:
         files = [hit.file for hit in hits]
         if not self._condition.is_repeatable:
             return self.hit_rows(hits).union(self._statement.frame(files, without=hits))
-        rows = self._statement.frame(files)
-        alias = self._condition.alias
-        named = rows if alias is None else rows.alias(alias)
-        marked = named.withColumn(_HIT, self._condition.holds())
-        return self._changed(marked).drop(_HIT)
+        rows = named(self._statement.frame(files), self._condition.alias)
+        return self.changed(rows, self._condition.holds())
 
     def hit_rows(self, hits: Sequence[Hit]) -> DataFrame:
         """Return the matching rows of files, with their new values."""
-        if self._condition.is_repeatable:
-            files = [hit.file for hit in hits]
-            found = self._condition.matching(self._statement.frame(files))
-        else:
-            found = self._statement.rows_of(hits)
-        return self._changed(found.withColumn(_HIT, F.lit(True))).drop(_HIT)
+        if not self._condition.is_repeatable:
+            return self.changed(self._statement.rows_of(hits))
+        rows = self._statement.frame([hit.file for hit in hits])
+        return self.changed(self._condition.matching(rows))
 
-    def no_rows(self) -> DataFrame:
-        """Return no rows, in the table's columns; building them checks the types of the values."""
-        return self._changed(self._statement.frame([]).withColumn(_HIT, F.lit(True)))
-
-    def _changed(self, rows: DataFrame) -> DataFrame:
-        wide, names = self._values.beside(rows)
+    def changed(self, rows: DataFrame, is_hit: Column | None = None) -> DataFrame:
+        """Give rows their new values, or those that match; refuse values of a wrong type."""
+        marked = rows.withColumn(_HIT, F.lit(True) if is_hit is None else is_hit)
+        wide, names = self._values.beside(marked)
         types = {item.name: item.type for item in from_spark(wide.select(*names).schema).fields}
         changed: dict[str, Column] = {}
         for path, name in zip(self._columns, names, strict=True):
@@ -187,7 +179,7 @@ class _Updating:
         new = with_lengths(wide.select(*columns, F.col(_HIT)), self._schema, only=F.col(_HIT))
         new = with_generated(new, self._schema, only=F.col(_HIT))
         properties = self._statement.base.metadata.configuration
-        return checked(new, self._schema, properties, only=F.col(_HIT))
+        return checked(new, self._schema, properties, only=F.col(_HIT)).drop(_HIT)
 
 
 def within(
@@ -239,7 +231,7 @@ def field_of(schema: StructType, name: str, where: str) -> StructField:
     )
 
 
-# Actions and metrics
+# Files
 
 
 def _whole_files(
@@ -273,41 +265,47 @@ def _without_files(
     return statement.removed(files), counted
 
 
-def refuse_unless_all_there(
-    added: Sequence[AddFile], num_new: int, rewritten: Sequence[Hit], *, at_least: bool = False
-) -> None:
-    """Refuse to commit if rows are missing or duplicated: a value was not repeatable."""
-    if any(num_records(file) is None for file in (*added, *(hit.file for hit in rewritten))):
-        return
-    wanted = num_new + sum(hit.live - len(hit.rows) for hit in rewritten)
-    found = _records(added)
-    if found != wanted and not (at_least and found > wanted):
+@dataclass(frozen=True)
+class Rewritten:
+    """What was written in the place of rows, and the actions and metrics of their change."""
+
+    num_rows: int
+    actions: list[Action]
+    metrics: dict[str, int]  # of files, under Delta's names
+
+
+def rewrite(
+    statement: Statement,
+    parts: Split,
+    frames: Sequence[DataFrame],
+    target: Target,
+    num_new: int = 0,
+    *,
+    at_least: bool = False,
+) -> Rewritten:
+    """Write the rows of all frames in the place of those in `parts`.
+
+    Raises `InvariantError` unless `num_new` of them, or `at_least` as many, are new.
+    """
+    added = statement.stage_conformed(reduce(DataFrame.union, frames), target) if frames else []
+    gone = [hit.file for hit in (*parts.whole, *parts.rewritten)]
+    num_rows = sum(num_records(file) or 0 for file in added)
+    read = [*added, *(hit.file for hit in parts.rewritten)]
+    wanted = num_new + sum(hit.live - len(hit.rows) for hit in parts.rewritten)
+    is_wrong = num_rows < wanted if at_least else num_rows != wanted
+    if is_wrong and all(num_records(file) is not None for file in read):
         raise InvariantError(
-            f"{found} rows were written in the place of {wanted}: what the statement reads gave"
+            f"{num_rows} rows were written in the place of {wanted}: what the statement reads gave"
             " other rows the second time. Nothing was committed."
         )
-
-
-def changes(statement: Statement, parts: Split, added: Sequence[AddFile]) -> list[Action]:
-    """Return the actions that remove matching rows, and add what was written instead."""
-    gone = [hit.file for hit in (*parts.whole, *parts.rewritten)]
-    marked = statement.with_vectors(vectors(statement.base, parts.vectored))
-    return [*statement.removed(gone), *marked, *added]
-
-
-def metrics(parts: Split, added: Sequence[AddFile]) -> dict[str, int]:
-    """Count files, under Delta's names."""
-    counts = {
-        **removed_metrics([hit.file for hit in (*parts.whole, *parts.rewritten)]),
+    metrics = {
+        **removed_metrics(gone),
         "numAddedFiles": len(added),
         "numAddedBytes": sum(file.size for file in added),
     }
     if parts.vectored:
         again = sum(1 for hit in parts.vectored if hit.file.deletion_vector is not None)
-        counts["numDeletionVectorsAdded"] = len(parts.vectored)
-        counts |= {"numDeletionVectorsRemoved": again, "numDeletionVectorsUpdated": again}
-    return counts
-
-
-def _records(added: Sequence[AddFile]) -> int:
-    return sum(num_records(file) or 0 for file in added)
+        metrics["numDeletionVectorsAdded"] = len(parts.vectored)
+        metrics |= {"numDeletionVectorsRemoved": again, "numDeletionVectorsUpdated": again}
+    marked = statement.with_vectors(vectors(statement.base, parts.vectored))
+    return Rewritten(num_rows, [*statement.removed(gone), *marked, *added], metrics)

@@ -17,12 +17,11 @@ from headgate.errors import ConflictError
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.commit.conflicts import Scan
 from headgate.spark import scan, sessions
-from headgate.spark.conditions import Condition, Expression, condition_of, is_utc, moment_of
-from headgate.spark.cuts import Cut
+from headgate.spark.conditions import Condition, Expression, condition_of, moment_of
 from headgate.spark.failures import translated
 from headgate.spark.file_names import urls_of
 from headgate.spark.sessions import resolved
-from headgate.spark.statement import Statement
+from headgate.spark.statement import Cut, Statement
 from headgate.spark.write import Staging
 from headgate.sql.rewrite import Moment
 from headgate.storage import locations
@@ -72,8 +71,7 @@ class Engine:
     ) -> Condition:
         """Parse a condition on the rows of one table; its current time is `moment`, or now."""
         moment = moment or moment_of(self.session.clock.now_ms())
-        alias = snapshot.label.rpartition(".")[2] or None
-        return condition_of(where, snapshot, moment=moment, alias=alias, is_utc=is_utc(self.spark))
+        return condition_of(self.spark, where, snapshot, moment)
 
     def statement(self, name: str, resolved: Resolved | None = None) -> Statement:
         """Begin a statement that writes to a table, on its latest version or as resolved."""
@@ -117,7 +115,7 @@ class Engine:
         if not reads:
             return []
         with translated():
-            files = scan.input_files(rows)
+            files = frozenset(map(locations.normalize, rows.inputFiles()))
         scans: dict[TableId, Scan] = {}
         for (table_id, version), snapshot in reads:
             inside = {url for url in files if locations.contains(snapshot.location, url)}

@@ -58,10 +58,6 @@ class Split:
     rewritten: Sequence[Hit]  # the remaining rows are written to new files
 
     @property
-    def files(self) -> list[AddFile]:
-        return [hit.file for hit in (*self.whole, *self.vectored, *self.rewritten)]
-
-    @property
     def num_rows(self) -> int:
         return sum(len(hit.rows) for hit in (*self.whole, *self.vectored, *self.rewritten))
 

@@ -1,6 +1,6 @@
 """Append rows to a table, or replace rows by them, in one commit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Final
@@ -10,21 +10,20 @@ from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark ca
 
 from headgate.client.table_definition import added_metrics, removed_metrics
 from headgate.client.transaction import OperationInfo, as_text
+from headgate.data.file_reader import partition_value
 from headgate.errors import InvalidArgumentError
 from headgate.names import fold
 from headgate.protocol.actions import Action, AddFile
 from headgate.protocol.expressions.predicates import And, Compare, IsNull, Operator, Or, Predicate
-from headgate.protocol.partition_values import parse_partition_value
-from headgate.protocol.schema.column_mapping import physical_name
 from headgate.protocol.schema.types import VOID, StructField, StructType
-from headgate.spark import dml
-from headgate.spark.conditions import Condition
+from headgate.spark import dml, scan
+from headgate.spark.conditions import Condition, named
 from headgate.spark.dml import Outcome
 from headgate.spark.failures import refusal, translated
 from headgate.spark.schema_conversion import from_spark, quoted
-from headgate.spark.schema_evolution import evolved, grown
+from headgate.spark.schema_evolution import evolved
 from headgate.spark.statement import Statement
-from headgate.spark.write import Target, conformed_to
+from headgate.spark.write import conformed_to
 
 _SHOWN: Final = 300  # characters of a row that does not match
 _MOST_PARTITIONS: Final = (
@@ -50,7 +49,9 @@ def insert(statement: Statement, rows: DataFrame, how: Insertion) -> Outcome:
     if how.replaces:
         statement.refuse_changes()
     base = statement.base
-    changed, target = _evolved(statement, rows, how)
+    changed, target = list[Action](), statement.target()
+    if how.merges_schema:
+        changed, target = evolved(statement, from_spark(rows.schema))
     parameters: dict[str, object] = {
         "mode": "Overwrite" if how.replaces else "Append",
         "partitionBy": as_text(base.partition_columns),
@@ -61,7 +62,7 @@ def insert(statement: Statement, rows: DataFrame, how: Insertion) -> Outcome:
         parameters["predicate"] = how.where.shown
         gone, taken = dml.deletion(statement, how.where)
         # Check the rows as stored: values may be cut to fit, and generated columns missing here.
-        stored = conformed_to(rows, target or statement.target())
+        stored = conformed_to(rows, target)
         with translated():
             rows = _all_matching(stored, how.where, base.schema)
         added = statement.stage_conformed(rows, target)
@@ -81,61 +82,35 @@ def insert(statement: Statement, rows: DataFrame, how: Insertion) -> Outcome:
     return Outcome(committed, {"num_affected_rows": number, "num_inserted_rows": number})
 
 
-def overwriting(partition_columns: Sequence[str], counted: Mapping[str, int]) -> OperationInfo:
-    """Describe a write that replaces all rows, for the commit's `commitInfo`."""
-    parameters = {"mode": "Overwrite", "partitionBy": as_text(partition_columns)}
-    return OperationInfo("WRITE", parameters, counted)
-
-
-def _evolved(
-    statement: Statement, rows: DataFrame, how: Insertion
-) -> tuple[list[Action], Target | None]:
-    """Return the schema changes of a write, none unless it merges schemas."""
-    if not how.merges_schema:
-        return [], None
-    before = statement.base.schema
-    after = grown(statement, from_spark(rows.schema))
-    return ([], None) if after == before else evolved(statement, after)
-
-
 def _touched(statement: Statement, added: Sequence[AddFile]) -> list[AddFile]:
     """Return the files of partitions that get new rows, and record that no others were read."""
+    touched = scan.by_partition(statement.base, added)
+    groups = scan.by_partition(statement.base, statement.base.files())
+    files = [file for values, group in groups.items() if values in touched for file in group]
     by = statement.target().partitioned
-    touched = {_partition(by, file): file for file in added}
-    files = [file for file in statement.base.files() if _partition(by, file) in touched]
-    predicates = [_predicate(by, file) for file in touched.values()]
+    label = statement.base.label
+    predicates = [_predicate(label, by, group[0]) for group in touched.values()]
     found = [predicate for predicate in predicates if predicate is not None]
     is_exact = 0 < len(found) == len(predicates) <= _MOST_PARTITIONS
     statement.record(Or(tuple(found)) if is_exact else None, files)
     return files
 
 
-def _predicate(by: Sequence[StructField], file: AddFile) -> Predicate | None:
+def _predicate(label: str, by: Sequence[StructField], file: AddFile) -> Predicate | None:
     """Return a predicate that only rows of this partition match; None if none can be built."""
     terms: list[Predicate] = []
-    for item, value in zip(by, _values(by, file), strict=True):
+    for item in by:
         column = (item.name,)
-        match value:
+        match partition_value(label, file, item):
             case None:
                 terms.append(IsNull(column))
-            case bool() | int() | str():
+            case bool() | int() | str() as value:
                 terms.append(Compare(column, Operator.EQ, value))
-            case date() if not isinstance(value, datetime):
+            case date() as value if not isinstance(value, datetime):
                 terms.append(Compare(column, Operator.EQ, value.isoformat()))
             case _:
                 return None
     return And(tuple(terms))
-
-
-def _partition(by: Sequence[StructField], file: AddFile) -> tuple[object, ...]:
-    # NaN is not equal to itself.
-    return tuple(repr(v) if isinstance(v, float) else v for v in _values(by, file))
-
-
-def _values(by: Sequence[StructField], file: AddFile) -> list[object]:
-    """Return parsed values: another writer may have formatted the same value differently."""
-    spelled = {fold(name): text for name, text in file.partition_values.items()}
-    return [parse_partition_value(spelled.get(fold(physical_name(item))), item.type) for item in by]
 
 
 def _all_matching(rows: DataFrame, condition: Condition, schema: StructType) -> DataFrame:
@@ -146,6 +121,5 @@ def _all_matching(rows: DataFrame, condition: Condition, schema: StructType) -> 
     whole = F.struct(*[F.col(quoted(name)) for name in rows.columns])
     prefix = F.lit(f"A row does not match {condition.shown}: ")
     message = refusal(prefix, F.substring(F.to_json(whole), 1, _SHOWN))
-    guarded = F.when(condition.holds(), F.col(quoted(first)))
-    named = rows if condition.alias is None else rows.alias(condition.alias)
-    return named.withColumn(first, guarded.otherwise(F.raise_error(message)))
+    guarded = F.when(condition.holds(), F.col(quoted(first))).otherwise(F.raise_error(message))
+    return named(rows, condition.alias).withColumn(first, guarded)

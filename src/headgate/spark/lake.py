@@ -71,8 +71,7 @@ class Lake:
         list of dicts.
         """
         with self._engine.statement(name) as statement:
-            frame = self._frame(rows, statement.base.schema)
-            statement.add_scans(self._engine.scans_of(frame))
+            frame = self._source(statement, rows, statement.base.schema)
             return insert(statement, frame, Insertion(merges_schema=merge_schema))
 
     def overwrite(
@@ -100,8 +99,7 @@ class Lake:
             raise InvalidArgumentError("`partition_by` needs `overwrite_schema=True`.")
         with self._engine.statement(name) as statement:
             columns = StructType(()) if overwrite_schema else statement.base.schema
-            frame = self._frame(rows, columns)
-            statement.add_scans(self._engine.scans_of(frame))
+            frame = self._source(statement, rows, columns)
             if overwrite_schema:
                 kept = statement.base.partition_columns if partition_by is None else partition_by
                 definition = TableDefinition.like(
@@ -166,23 +164,21 @@ class Lake:
     ) -> Outcome:
         """Update, insert and delete rows by matching a source with the table."""
         with self._engine.statement(name) as statement:
-            frame = self._frame(source, statement.base.schema)
-            statement.add_scans(self._engine.scans_of(frame))
+            frame = self._source(statement, source, statement.base.schema)
             with translated():
                 kept = statement.aside(frame)
-            merging = Merge(
-                kept,
-                on,
-                clauses,
-                target_alias=target_alias,
-                source_alias=source_alias,
-                evolves=merge_schema,
-            )
+            merging = Merge(kept, on, clauses, target_alias, source_alias, evolves=merge_schema)
             return merge(statement, merging)
 
     def sql(self, text: str) -> DataFrame:
         """Run SQL statements, and return the result of the last one."""
         return sql_runner.run(self._engine, text)
+
+    def _source(self, statement: Statement, rows: AnyRows, schema: StructType) -> DataFrame:
+        """Convert rows that a statement writes, and record which tables they are read from."""
+        frame = self._frame(rows, schema)
+        statement.add_scans(self._engine.scans_of(frame))
+        return frame
 
     def _frame(self, rows: AnyRows, schema: StructType) -> DataFrame:
         """Convert rows for a table of a schema to a DataFrame of Spark."""

@@ -8,7 +8,6 @@ rows of files that are rewritten.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Final
 
 from pyspark.errors import AnalysisException
@@ -37,7 +36,7 @@ from headgate.spark.schema_conversion import (
     refuse_reserved_names,
     to_spark,
 )
-from headgate.spark.schema_evolution import evolved, grown
+from headgate.spark.schema_evolution import evolved
 from headgate.spark.sessions import resolved
 from headgate.spark.statement import Statement
 from headgate.spark.store_assignment import (
@@ -122,8 +121,8 @@ class _Merging:
         refuse_reserved_names(self._given, "The source")
         self._actions: list[Action] = []
         self._target = statement.target()
-        if merging.evolves and (after := self._grown()) != self._before:
-            self._actions, self._target = evolved(statement, after)
+        if merging.evolves:
+            self._actions, self._target = evolved(statement, self._brought())
         self._schema = self._target.schema
         self._clauses = list(enumerate(map(self._scoped, merging.clauses)))
         self._by_source = any(c.when is When.NOT_MATCHED_BY_SOURCE for c in merging.clauses)
@@ -136,17 +135,23 @@ class _Merging:
                 resolved(self._joined(self._statement.frame([], located=True), "inner"))
         found = self._find(files) if files else _Found([], [])
         parts = split(self._statement.base, found.hits)
-        added, copied = self._write(parts, found, files)
-        inserts = self._makes(When.NOT_MATCHED)
-        dml.refuse_unless_all_there(added, found.updated, parts.rewritten, at_least=inserts)
-        inserted = sum(num_records(file) or 0 for file in added) - found.updated - copied
+        frames, copied = self._new_frames(parts, found, files)
+        written = dml.rewrite(
+            self._statement,
+            parts,
+            frames,
+            self._target,
+            found.updated,
+            at_least=bool(self._making(When.NOT_MATCHED)),
+        )
+        inserted = written.num_rows - found.updated - copied
         counts = {
             "num_affected_rows": found.updated + found.deleted + inserted,
             "num_updated_rows": found.updated,
             "num_deleted_rows": found.deleted,
             "num_inserted_rows": inserted,
         }
-        actions = [*self._actions, *dml.changes(self._statement, parts, added)]
+        actions = [*self._actions, *written.actions]
         if not actions:
             return dml.Outcome(None, counts)
         with translated():
@@ -163,7 +168,7 @@ class _Merging:
             "numTargetRowsNotMatchedBySourceDeleted": found.deleted_alone,
             "numTargetRowsCopied": copied,
             "numOutputRows": inserted + found.updated + copied,
-            **{_of_target(name): count for name, count in dml.metrics(parts, added).items()},
+            **{_of_target(name): count for name, count in written.metrics.items()},
         }
         operation = OperationInfo("MERGE", self._parameters(), counted)
         return dml.Outcome(self._statement.commit(actions, operation), counts)
@@ -273,14 +278,14 @@ class _Merging:
 
     # Writing
 
-    def _write(
+    def _new_frames(
         self, parts: Split, found: _Found, files: Sequence[AddFile]
-    ) -> tuple[list[AddFile], int]:
-        """Write new rows, and the remaining rows of files that are rewritten."""
+    ) -> tuple[list[DataFrame], int]:
+        """Return new rows, and the remaining rows of files that are rewritten with their number."""
         frames = []
         with translated():
-            if self._makes(When.MATCHED, When.NOT_MATCHED):
-                how = "right" if self._makes(When.NOT_MATCHED) else "inner"
+            if self._making(When.MATCHED, When.NOT_MATCHED):
+                how = "right" if self._making(When.NOT_MATCHED) else "inner"
                 # Rows without a match need not be joined a second time.
                 rows = (
                     self._statement.frame(files, located=True)
@@ -291,11 +296,8 @@ class _Merging:
                 made = self._new_rows(joined, When.MATCHED, When.NOT_MATCHED)
                 if how == "right" or found.matched:  # else wrong values are refused all the same
                     frames.append(made)
-            if self._makes(When.NOT_MATCHED_BY_SOURCE):
-                target = self._statement.frame(files, located=True).withColumn(_TARGET, F.lit(1))
-                source = self._merge.source.alias(self._merge.source_alias)
-                left = target.alias(self._merge.target_alias)
-                alone = left.join(source, column_of(self._merge.on), "left_anti")
+            if self._making(When.NOT_MATCHED_BY_SOURCE):
+                alone = self._joined(self._statement.frame(files, located=True), "left_anti")
                 alone = alone.withColumn(_SOURCE, F.lit(None).cast("int"))
                 frames.append(self._new_rows(alone, When.NOT_MATCHED_BY_SOURCE))
             new = [
@@ -304,13 +306,11 @@ class _Merging:
             ]
             if parts.rewritten:
                 new.append(self._kept(parts.rewritten))
-        copied = self._num_kept(parts.rewritten)
-        if not new:
-            return [], 0
-        return self._statement.stage_conformed(reduce(DataFrame.union, new), self._target), copied
+        return new, self._num_kept(parts.rewritten)
 
-    def _makes(self, *when: When) -> bool:
-        return any(c.when in when and c.do is not Do.DELETE for _, c in self._clauses)
+    def _making(self, *when: When) -> list[tuple[int, Clause]]:
+        """List the clauses that produce rows."""
+        return [(n, c) for n, c in self._clauses if c.when in when and c.do is not Do.DELETE]
 
     def _kept(self, hits: Sequence[Hit]) -> DataFrame:
         rows = self._statement.frame([hit.file for hit in hits], without=hits)
@@ -324,7 +324,7 @@ class _Merging:
     def _new_rows(self, joined: DataFrame, *when: When) -> DataFrame:
         """Return the rows that clauses produce from pairs and unmatched rows."""
         marked = joined.withColumn(_CLAUSE, self._clause(*when))
-        making = [(n, c) for n, c in self._clauses if c.when in when and c.do is not Do.DELETE]
+        making = self._making(*when)
         rows = marked.where(F.col(_CLAUSE).isin([n for n, _ in making]))
         values = {n: self._values(rows, clause) for n, clause in making}
         columns = []
@@ -341,23 +341,20 @@ class _Merging:
     def _values(self, rows: DataFrame, clause: Clause) -> dict[str, Column]:
         """Return the value of every column according to a clause."""
         given = self._all_of_source(clause) if clause.values is None else clause.assignments
-        for path in given:
-            field = dml.field_of(self._schema, path[0], self._label)
-            if clause.values is not None:
-                dml.refuse_generated(field)
         texts = list(given.items())
         types = from_spark(rows.select(*[column_of(t).alias("v") for _, t in texts]).schema).fields
         found: dict[str, Column] = {}
         for (path, text), item in zip(texts, types, strict=True):
             top = dml.field_of(self._schema, path[0], self._label)
+            if clause.values is not None:
+                dml.refuse_generated(top)
             before = found.get(top.name, self._old(top, rows_of_target=True))
             found[top.name] = dml.within(column_of(text), item.type, before, top, path)
         for field in self._schema.fields:
             if field.name not in found:
-                is_insert = clause.do is Do.INSERT
                 found[field.name] = (
                     left_out(field, self._label, rows)
-                    if is_insert
+                    if clause.do is Do.INSERT
                     else self._old(field, rows_of_target=True)
                 )
         return found
@@ -385,16 +382,14 @@ class _Merging:
             name = f"{quoted(self._merge.target_alias)}.{name}"
         return assigned(F.col(name), was.type, field.type, (field.name,))  # it may have grown
 
-    def _grown(self) -> StructType:
-        """Return the schema with what the source brings: by a star, or under its own name."""
-        brought = self._given
-        if not any(c.do is not Do.DELETE and c.values is None for c in self._merge.clauses):
-            # Fields are added to a struct by a star alone.
-            structs = {fold(i.name) for i in self._before.fields if isinstance(i.type, StructType)}
-            named = {fold(path[0]) for c in self._merge.clauses for path in self._taken(c)}
-            kept = [i for i in brought.fields if fold(i.name) in named - structs]
-            brought = StructType(tuple(kept))
-        return grown(self._statement, brought)
+    def _brought(self) -> StructType:
+        """Return the columns that the source brings: by a star, or under their own names."""
+        if any(c.do is not Do.DELETE and c.values is None for c in self._merge.clauses):
+            return self._given
+        # Fields are added to a struct by a star alone.
+        structs = {fold(i.name) for i in self._before.fields if isinstance(i.type, StructType)}
+        named = {fold(path[0]) for c in self._merge.clauses for path in self._taken(c)}
+        return StructType(tuple(i for i in self._given.fields if fold(i.name) in named - structs))
 
     def _taken(self, clause: Clause) -> list[tuple[str, ...]]:
         """List the columns that a clause sets to the source's column of the same name."""

@@ -6,29 +6,27 @@ the user's script.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
 from headgate.api.messages import Resolved
-from headgate.client.session import Session
 from headgate.errors import InvalidNameError, NotFoundError, UnsupportedFeatureError
 from headgate.names import TableName, fold
 from headgate.protocol.commit.conflicts import Scan
 from headgate.spark import scan
 from headgate.spark.conditions import is_utc, moment_of
-from headgate.spark.cuts import Cut
+from headgate.spark.engine import Engine
 from headgate.spark.failures import first_line, offset_of, quietly
 from headgate.spark.schema_conversion import parts_of, quoted
 from headgate.spark.sessions import is_remote, resolved
-from headgate.spark.statement import Statement
+from headgate.spark.statement import Cut, Statement
 from headgate.sql import positions
 from headgate.sql.condition_analysis import contents, table_predicate
-from headgate.sql.count_queries import find_count
-from headgate.sql.queries import Reference
+from headgate.sql.queries import Reference, find_count
 from headgate.sql.rewrite import STAND_IN_WIDTH, Spliced, StandIn, splice
 from headgate.sql.statements import Name, Piece, TableReference
 from headgate.table.snapshot import Snapshot
@@ -47,13 +45,12 @@ _REMOTE_WIDTH: Final = 59  # of the name that a DataFrame gets over Spark Connec
 
 @dataclass(frozen=True)
 class Relations:
-    """A piece of text, the DataFrames for the tables in it, and the scan of each."""
+    """A piece of text, and the DataFrames for the tables in it."""
 
     spliced: Spliced
     has_subqueries: bool
     foreign: tuple[Name, ...]  # views and tables of Spark's
-    frames: dict[str, DataFrame] = field(default_factory=dict)
-    scans: list[Scan] = field(default_factory=list)
+    frames: dict[str, DataFrame]
 
     @property
     def text(self) -> str:
@@ -64,66 +61,56 @@ class Relations:
 class Resolver:
     """Finds the tables of one script, and asks Spark in its words."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        session: Session,
-        script: str,
-        remember: Callable[[Snapshot], None],
-        scans_of: Callable[[DataFrame], list[Scan]],
-    ) -> None:
+    def __init__(self, engine: Engine, script: str) -> None:
         self.script = script
-        self.moment = moment_of(session.clock.now_ms())
-        self._spark = spark
-        self._session = session
-        self._remember = remember
-        self._scans_of = scans_of
-        self._sources = Cut(session)  # of a statement that writes nothing
-        self._foreign: list[Name] = []  # of the statement: left to Spark
+        self.engine = engine
+        self._spark = engine.spark
+        self._session = engine.session
+        self.begin()
 
     def begin(self) -> None:
         """Begin a statement: functions of the time return this moment."""
         self.moment = moment_of(self._session.clock.now_ms())
         self._sources = Cut(self._session)
-        self._foreign.clear()
+        self._writing: Statement | None = None
+        self._foreign: list[Name] = []  # of the statement: left to Spark
+
+    def read_for(self, statement: Statement) -> None:
+        """Read tables as of the sequence of a statement that writes, and record them in it."""
+        self._sources = statement.sources
+        self._writing = statement
 
     def full_name(self, name: Name) -> TableName:
         """Return the full name of a table, whether it exists or not."""
-        return self._session.table_name(".".join(name.parts))
+        return self._session.table_name(str(name))
 
-    def table_name(self, name: Name, sources: Cut | None = None) -> TableName | None:
+    def table_name(self, name: Name) -> TableName | None:
         """Return the full name of a table of the catalog; None if it is not one."""
-        found = self._table_name(name, sources or self._sources)
-        if found is None:
-            self._foreign.append(name)
-        return found
-
-    def _table_name(self, name: Name, sources: Cut) -> TableName | None:
-        if len(name.parts) == 1 and self._spark.catalog.tableExists(quoted(name.parts[0])):
-            return None  # a view of the session hides what lies behind it
-        try:
-            full = self.full_name(name)
-        except InvalidNameError:
-            return None
-        return None if sources.find(full) is None else full
+        # A view of the session hides what lies behind it.
+        if len(name.parts) > 1 or not self._spark.catalog.tableExists(quoted(name.parts[0])):
+            with suppress(InvalidNameError):
+                full = self.full_name(name)
+                if self._sources.find(full) is not None:
+                    return full
+        self._foreign.append(name)
+        return None
 
     def target(self, name: Name) -> Resolved:
         """Resolve a managed table that is written to or described."""
-        text, at = ".".join(name.parts), name.piece.start
+        text, at = str(name), name.piece.start
         try:
             found = self._session.find(text)
         except InvalidNameError as error:
             raise self.refused(at, error.message.rstrip(".")) from error
         if found is None:
             raise NotFoundError(
-                f"There is no table {name}, at {positions.place_at(self.script, at)}:\n"
-                f"{positions.pointed(self.script, at)}\n{self._session.suggestion(text).strip()}"
+                f"There is no table {name}, {positions.pointed(self.script, at)}"
+                f"{self._session.suggestion(text).strip()}"
             )
         if not found.catalog_managed:
             raise UnsupportedFeatureError(
                 f"{name} is an external {found.format} table at {found.location}, which the catalog"
-                f" does not manage, at {positions.place_at(self.script, at)}:\n"
-                f"{positions.pointed(self.script, at)}\n",
+                f" does not manage, {positions.pointed(self.script, at)}",
                 remedy="Read it with SELECT; change it with the engine that owns it.",
             )
         return found
@@ -135,85 +122,74 @@ class Resolver:
         within: Piece | None = None,
         target: TableName | None = None,
         first: int = 0,
-        sources: Cut | None = None,
     ) -> Relations:
         """Splice a query, or an expression on the rows of a table, and read what it names.
 
-        All tables are read as of one sequence: that of `sources`, in a statement that writes.
+        All tables are read as of one sequence.
         """
-        foreign: list[Name] = []
-
-        def ours(name: Name) -> TableName | None:
-            found = self.table_name(name, sources)
-            if found is None:
-                foreign.append(name)
-            return found
-
+        before = len(self._foreign)
         spliced = splice(
             self.script,
             piece,
-            resolve=ours,
+            resolve=self.table_name,
             within=within,
             targets=() if target is None else (target,),
             first=first,
             moment=self.moment,
         )
         has_subqueries = bool(spliced.stand_ins) or contents(piece.text).has_subquery
-        frames, scans = self._read(spliced.stand_ins, sources or self._sources)
-        return Relations(spliced, has_subqueries, tuple(foreign), frames, scans)
+        foreign = tuple(self._foreign[before:])
+        for name in foreign if self._writing is not None else ():
+            with quietly(), suppress(AnalysisException):  # Spark will report what is wrong with it
+                self._record_view(self._foreign_table(name))
+        return Relations(spliced, has_subqueries, foreign, self._read(spliced.stand_ins))
 
-    def record(self, statement: Statement, relations: Relations) -> None:
-        """Say what a statement reads: tables of ours, also those behind views of Spark's."""
-        statement.add_scans(relations.scans)
-        for name in relations.foreign:
-            with quietly(), suppress(AnalysisException):  # Spark will say what is wrong with it
-                self.record_view(statement, self._spark.table(".".join(map(quoted, name.parts))))
+    def _record_view(self, view: DataFrame) -> None:
+        """Record which tables of ours a view reads, as they were when it was made."""
+        if self._writing is not None:
+            scans = self.engine.scans_of(view)
+            self._writing.add_scans(scans)
+            self._writing.reads_views |= bool(scans)
 
-    def record_view(self, statement: Statement, view: DataFrame) -> None:
-        """Say which tables of ours a view reads, as they were when it was made."""
-        scans = self._scans_of(view)
-        statement.add_scans(scans)
-        statement.reads_views |= bool(scans)
+    def _foreign_table(self, name: Name) -> DataFrame:
+        return resolved(self._spark.table(".".join(map(quoted, name.parts))))
 
-    def table(self, reference: TableReference, sources: Cut) -> tuple[DataFrame, list[Scan]] | None:
-        """Read a table of ours that is named outside any query; None for a table of Spark."""
-        alone = self._alone(reference, sources)
-        if alone is None:
-            return None
-        frames, scans = self._read([alone], sources)
-        return frames[_ALONE], scans
+    def table(self, reference: TableReference) -> tuple[DataFrame, bool]:
+        """Read a table that is named outside any query; also return whether it is ours."""
+        if (alone := self._alone(reference)) is not None:
+            return self._read([alone])[_ALONE], True
+        theirs = self.asked(reference.piece, lambda: self._foreign_table(reference.name))
+        self._record_view(theirs)
+        return theirs, False
 
     def count(self, query: Piece) -> DataFrame | None:
         """Answer a query that counts a table's rows from its log; None if that is not possible."""
-        count = find_count(self.script, query)
-        alone = None if count is None else self._alone(count.table, self._sources)
-        if count is None or alone is None:
+        if (count := find_count(self.script, query)) is None:
             return None
-        [snapshot] = self._snapshots([alone], self._sources)
+        table, column = count
+        if (alone := self._alone(table)) is None:
+            return None
+        [snapshot] = self._snapshots([alone])
         file = None if snapshot.num_rows is None else snapshot.some_file()
         if file is None:
             return None
         # One row of a file: a write that uses the answer has read this table, which is recognized
         # by the files of its plan.
-        if count.table.as_of is None:
-            self._remember(snapshot)
-        number = F.lit(snapshot.num_rows).cast("bigint").alias(count.column)
+        if table.as_of is None:
+            self.engine.remember(snapshot)
+        number = F.lit(snapshot.num_rows).cast("bigint").alias(column)
         return scan.dataframe(self._spark, snapshot, [file]).limit(1).select(number)
 
-    def _alone(self, reference: TableReference, sources: Cut) -> StandIn | None:
-        name = self.table_name(reference.name, sources)
+    def _alone(self, reference: TableReference) -> StandIn | None:
+        name = self.table_name(reference.name)
         if name is None:
             return None
         alone = Reference(reference, None, None, (), frozenset(), reference.piece)
         return StandIn(_ALONE, name, alone)
 
-    def _read(
-        self, stand_ins: Sequence[StandIn], sources: Cut
-    ) -> tuple[dict[str, DataFrame], list[Scan]]:
+    def _read(self, stand_ins: Sequence[StandIn]) -> dict[str, DataFrame]:
         frames: dict[str, DataFrame] = {}
-        scans: list[Scan] = []
-        snapshots = self._snapshots(stand_ins, sources)
-        for stand_in, snapshot in zip(stand_ins, snapshots, strict=True):
+        for stand_in, snapshot in zip(stand_ins, self._snapshots(stand_ins), strict=True):
             where = table_predicate(stand_in, snapshot.schema, is_utc=is_utc(self._spark))
             files = snapshot.files(where)
             frames[stand_in.name] = scan.dataframe(self._spark, snapshot, files)
@@ -221,19 +197,17 @@ class Resolver:
                 continue  # the past does not change: nothing that comes could disturb this read
             if snapshot.table_id is None:
                 continue  # an external table: no commit of this catalog changes it
-            self._remember(snapshot)
-            scans.append(
-                Scan(table_id=snapshot.table_id, version=snapshot.version, predicate=where)
-            )
-        return frames, scans
+            self.engine.remember(snapshot)
+            if self._writing is not None:
+                version, table_id = snapshot.version, snapshot.table_id
+                self._writing.add_scans([Scan(table_id=table_id, version=version, predicate=where)])
+        return frames
 
     def ask(self, relations: Relations) -> DataFrame:
         """Return the result of a query."""
         frames: dict[str, Any] = dict(relations.frames)
-        if not frames:
-            text = relations.spliced.expression
-            return self.asked(relations.spliced, lambda: resolved(self._spark.sql(text)))
-        text = relations.spliced.text
+        # Without frames Spark formats nothing: braces are not doubled.
+        text = relations.spliced.text if frames else relations.spliced.expression
         return self.asked(relations.spliced, lambda: resolved(self._spark.sql(text, **frames)))
 
     def asked(self, text: Piece | Spliced, ask: Callable[[], Answer], *, begins: int = 0) -> Answer:
@@ -269,7 +243,7 @@ class Resolver:
     def _hint(self, name: Name) -> str | None:
         """Return a remedy that suggests a similar table."""
         try:
-            hint = self._session.suggestion(".".join(name.parts))
+            hint = self._session.suggestion(str(name))
         except InvalidNameError:
             return None
         except NotFoundError as error:  # there is no such namespace
@@ -280,20 +254,20 @@ class Resolver:
         """Make the error that points at a place in the script."""
         return positions.refused(self.script, min(at, len(self.script)), why, remedy)
 
-    def _snapshots(self, stand_ins: Sequence[StandIn], sources: Cut) -> list[Snapshot]:
+    def _snapshots(self, stand_ins: Sequence[StandIn]) -> list[Snapshot]:
         """Load each table: at the version or time it names, or as of the sequence of all."""
         names = {stand_in.table.key for stand_in in stand_ins}
         managed_now = {
             stand_in.table.key
             for stand_in in stand_ins
             if stand_in.reference.table.as_of is None
-            and sources.resolved(stand_in.table).catalog_managed
+            and self._sources.resolved(stand_in.table).catalog_managed
         }
         if len(managed_now) > 1:
-            sources.require_sequence()
+            self._sources.require_sequence()
         found = []
         for stand_in in stand_ins:
-            resolved = sources.resolved(stand_in.table)
+            resolved = self._sources.resolved(stand_in.table)
             match stand_in.reference.table.as_of:
                 case int() as version:
                     found.append(self._session.load(resolved, version))
@@ -306,7 +280,7 @@ class Resolver:
                     else:
                         found.append(self._session.load(resolved, as_of=at))
                 case None:
-                    found.append(sources.snapshot(stand_in.table))
+                    found.append(self._sources.snapshot(stand_in.table))
         return found
 
     def _moment(self, piece: Piece) -> int:

@@ -45,14 +45,8 @@ FILE: Final = helper_column("file")  # position of a row: the file as Spark name
 ROW: Final = helper_column("row")  # and the row's index in it
 
 _MOST_GROUPS: Final = 8  # a union of more groups is slower than a lookup of each row's file
-_FOLDERED: Final = (
-    delta.STRING,
-    delta.DATE,
-    delta.LONG,
-    delta.INTEGER,
-    delta.SHORT,
-    delta.BYTE,
-)  # Spark reads them as the log does
+# Spark reads them from the names of folders as the log does.
+_FOLDERED: Final = (delta.STRING, delta.DATE, *map(delta.Primitive, delta.BITS))
 _ROW_COUNTER: Final = "_tmp_metadata_row_index"  # Spark's own, whatever a file has by that name
 _MANY_FILES: Final = 200_000
 _MANY_PARTITIONS: Final = 1_000_000
@@ -111,16 +105,16 @@ def dataframe(
             stacklevel=4,
         )
     if only is not None:
-        return scan.chosen(files, [only[file.path] for file in files])
+        return scan.without(files, [only[file.path] for file in files], keeps=True)
     vectored = {
         file.path: _together(deleted_in(snapshot, file), left_out.get(file.path, ()))
         for file in files
         if file.deletion_vector is not None or file.path in left_out
     }
-    parts = [
-        *scan.plain([file for file in files if file.path not in vectored]),
-        *scan.vectored([file for file in files if file.path in vectored], list(vectored.values())),
-    ]
+    parts = scan.plain([file for file in files if file.path not in vectored])
+    if vectored:
+        of_vectors = [file for file in files if file.path in vectored]
+        parts.append(scan.without(of_vectors, list(vectored.values())))
     if len(parts) == 1:
         return parts[0]
     # Spark's optimizer moves projections below a union (`PushProjectionThroughUnion`), and fails on
@@ -133,11 +127,8 @@ def by_partition(
     snapshot: Snapshot, files: Sequence[AddFile]
 ) -> dict[tuple[str | None, ...], list[AddFile]]:
     """Group files by their partition values, as texts that Spark reads in a cast."""
-    partitioned = _partitioned(snapshot)
-    label = _label(snapshot)
     groups: dict[tuple[str | None, ...], list[AddFile]] = {}
-    for file in files:
-        texts = tuple(_partition_text(label, file, item) for item in partitioned)
+    for texts, file in zip(_partition_texts(snapshot, files), files, strict=True):
         groups.setdefault(texts, []).append(file)
     return groups
 
@@ -145,15 +136,23 @@ def by_partition(
 def partitions(spark: SparkSession, snapshot: Snapshot, files: Sequence[AddFile]) -> DataFrame:
     """Return one row for each group of `by_partition`: its number as `FILE`, and its values."""
     groups = list(by_partition(snapshot, files))
-    items = _partitioned(snapshot)
-    columns = {
-        item.name: pa.array([g[i] for g in groups], pa.string()) for i, item in enumerate(items)
+    names = {item.name: item.type for item in _partitioned(snapshot)}
+    return _values(spark, names, groups, {FILE: pa.array(range(len(groups)), pa.int64())})
+
+
+def _values(
+    spark: SparkSession,
+    columns: Mapping[str, delta.DataType],
+    rows: Sequence[Sequence[str | None]],
+    others: Mapping[str, pa.Array],
+) -> DataFrame:
+    """Return rows of partition values that are given as texts, beside other columns."""
+    texts = {
+        name: pa.array([row[i] for row in rows], pa.string()) for i, name in enumerate(columns)
     }
-    known = spark.createDataFrame(
-        pa.table({**columns, FILE: pa.array(range(len(groups)), pa.int64())})
-    )
-    typed = [_typed(F.col(quoted(item.name)), item.type).alias(item.name) for item in items]
-    return known.select(*typed, F.col(FILE))
+    known = spark.createDataFrame(pa.table({**texts, **others}))
+    typed = [_typed(F.col(quoted(name)), item).alias(name) for name, item in columns.items()]
+    return known.select(*typed, *map(F.col, others))
 
 
 def deleted_in(snapshot: Snapshot, file: AddFile) -> Sequence[int]:
@@ -180,7 +179,6 @@ class _Scan:
     def __init__(self, spark: SparkSession, snapshot: Snapshot, *, located: bool) -> None:
         self._spark = spark
         self._snapshot = snapshot
-        self._label = _label(snapshot)
         self._located = located
         self._schema = _schema(snapshot)
         refuse_reserved_names(self._schema, snapshot.label)
@@ -210,24 +208,31 @@ class _Scan:
             return [self._constant(texts, group) for texts, group in groups.items()]
         folders = _by_folder(groups, self._partitioned)
         if folders is None or len(folders) > _MOST_GROUPS or not self._is_free_of_partitions():
-            return [self._joined(files, None, bit=0)]
+            return [self._joined(*self._keyed(files), files)]
         return [self._foldered(folder, group) for folder, group in folders.items()]
 
-    def vectored(
-        self, files: Sequence[AddFile], deleted: Sequence[Sequence[int]]
-    ) -> list[DataFrame]:
-        """Read files, each without the rows at some positions."""
-        if not files:
-            return []
-        if _num_words(deleted) > _MOST_WORDS:
-            return [self._sparsely(files, deleted, "left_anti")]
-        return [self._joined(files, [_words(rows) for rows in deleted], bit=0)]
-
-    def chosen(self, files: Sequence[AddFile], rows: Sequence[Sequence[int]]) -> DataFrame:
-        """Read only the rows at some positions of each file."""
-        if _num_words(rows) > _MOST_WORDS:
-            return self._sparsely(files, rows, "left_semi")
-        return self._joined(files, [_words(places) for places in rows], bit=1)
+    def without(
+        self, files: Sequence[AddFile], places: Sequence[Sequence[int]], *, keeps: bool = False
+    ) -> DataFrame:
+        """Read files, each without the rows at some positions, or `keeps` only these."""
+        rows, key = self._keyed(files, ROW)
+        if _num_words(places) <= _MOST_WORDS:
+            return self._joined(rows, key, files, list(map(_words, places)), int(keeps))
+        # Few rows in files with very many are looked up one by one.
+        keys = self._known_by(files)
+        named = pa.table(
+            {
+                _KEY: pa.array([k for k, at in zip(keys, places, strict=True) for _ in at]),
+                _WORDS: pa.array([row for at in places for row in at], pa.int64()),
+            }
+        )
+        is_named = (F.col(_PATH) == F.col(_KEY)) & (F.col(ROW) == F.col(_WORDS))
+        left = rows.withColumn(_PATH, key).join(
+            F.broadcast(self._spark.createDataFrame(named)),
+            is_named,
+            "left_semi" if keeps else "left_anti",
+        )
+        return self._joined(left, F.col(_PATH), files, [_words(())] * len(files))
 
     def _constant(self, texts: Sequence[str | None], files: Sequence[AddFile]) -> DataFrame:
         values = {
@@ -249,12 +254,16 @@ class _Scan:
         return all(fold(item.name) not in stored for item in self._partitioned)
 
     def _joined(
-        self, files: Sequence[AddFile], words: Sequence[pa.ListArray] | None, *, bit: int
+        self,
+        rows: DataFrame,
+        key: Column,
+        files: Sequence[AddFile],
+        words: Sequence[pa.ListArray] | None = None,
+        bit: int = 0,
     ) -> DataFrame:
         """Join rows with the log's facts about their file, by its name; keep rows with that bit."""
         # Joined by a hash of the name, several times faster in Spark than by text; `_sure` compares
         # the names themselves.
-        rows, key = self._keyed(files, *(() if words is None else (ROW,)))
         known = F.broadcast(self._known(files, words))
         found = rows.join(known, F.xxhash64(key) == F.xxhash64(F.col(_KEY)), "left")
         if words is not None:
@@ -266,27 +275,6 @@ class _Scan:
         values = {
             item.name: _sure(key, F.col(quoted(_partition(item)))) for item in self._partitioned
         }
-        return self._in_columns(found, values)
-
-    def _sparsely(
-        self, files: Sequence[AddFile], places: Sequence[Sequence[int]], how: str
-    ) -> DataFrame:
-        """Drop or keep single rows by a join: for few rows in files with very many."""
-        rows, key = self._keyed(files, ROW)
-        keys = self._known_by(files)
-        named = pa.table(
-            {
-                _KEY: pa.array([k for k, at in zip(keys, places, strict=True) for _ in at]),
-                _WORDS: pa.array([row for at in places for row in at], pa.int64()),
-            }
-        )
-        marked = rows.withColumn(_PATH, key)
-        is_named = (F.col(_PATH) == F.col(_KEY)) & (F.col(ROW) == F.col(_WORDS))
-        left = marked.join(F.broadcast(self._spark.createDataFrame(named)), is_named, how)
-        known = F.broadcast(self._known(files, None))
-        found = left.join(known, F.col(_PATH) == F.col(_KEY), "left")
-        found = found.where(_sure(F.col(_PATH), F.lit(True)))
-        values = {item.name: F.col(quoted(_partition(item))) for item in self._partitioned}
         return self._in_columns(found, values)
 
     # Reading
@@ -335,19 +323,11 @@ class _Scan:
         return keys
 
     def _known(self, files: Sequence[AddFile], words: Sequence[pa.ListArray] | None) -> DataFrame:
-        texts = [self._texts(file) for file in files]
-        columns: dict[str, pa.Array] = {_KEY: pa.array(self._known_by(files), pa.string())}
-        for at, item in enumerate(self._partitioned):
-            columns[_partition(item)] = pa.array([text[at] for text in texts], pa.string())
+        others = {_KEY: pa.array(self._known_by(files), pa.string())}
         if words is not None:
-            columns[_WORDS] = pa.concat_arrays(words)
-        table = self._spark.createDataFrame(pa.table(columns))
-        typed = [
-            _typed(F.col(quoted(_partition(item))), item.type).alias(_partition(item))
-            for item in self._partitioned
-        ]
-        kept = [F.col(_KEY), *typed] + ([F.col(_WORDS)] if words is not None else [])
-        return table.select(*kept)
+            others[_WORDS] = pa.concat_arrays(words)
+        columns = {_partition(item): item.type for item in self._partitioned}
+        return _values(self._spark, columns, _partition_texts(self._snapshot, files), others)
 
     def _in_columns(self, rows: DataFrame, values: Mapping[str, Column]) -> DataFrame:
         """Convert what was read to the table's columns."""
@@ -376,9 +356,6 @@ class _Scan:
         return [
             file_names.hadoop(url) for url in file_names.urls_of(self._snapshot.location, files)
         ]
-
-    def _texts(self, file: AddFile) -> tuple[str | None, ...]:
-        return tuple(_partition_text(self._label, file, item) for item in self._partitioned)
 
 
 def _sure(key: Column, column: Column) -> Column:
@@ -431,6 +408,12 @@ def _by_folder(
     return folders
 
 
+def _partition_texts(snapshot: Snapshot, files: Sequence[AddFile]) -> list[tuple[str | None, ...]]:
+    """Return the partition values of each file, as texts that Spark reads in a cast."""
+    label, items = _label(snapshot), _partitioned(snapshot)
+    return [tuple(_partition_text(label, file, item) for item in items) for file in files]
+
+
 def _partition_text(label: str, file: AddFile, item: delta.StructField) -> str | None:
     """Return a partition value as text that Spark casts the same in every time zone."""
     match partition_value(label, file, item):
@@ -447,9 +430,8 @@ def _partition_text(label: str, file: AddFile, item: delta.StructField) -> str |
         case Decimal() as number:
             return f"{number:f}"
         case float() as number:
-            return {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}.get(
-                repr(number), repr(number)
-            )
+            text = repr(number)
+            return {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}.get(text, text)
         case value:
             return str(value)
 
@@ -479,11 +461,6 @@ def _words(rows: Sequence[int]) -> pa.ListArray:
     marked = pc.inverse_permutation(pa.array(rows, pa.int64()), max_index=64 * count)
     values = pa.Array.from_buffers(pa.int64(), count, [None, marked.buffers()[0]])
     return pa.ListArray.from_arrays([0, count], values)
-
-
-def input_files(frame: DataFrame) -> frozenset[str]:
-    """Return the normalized URLs of the files that a DataFrame reads."""
-    return frozenset(locations.normalize(name) for name in frame.inputFiles())
 
 
 def written_down(frame: DataFrame, location: str, folder: str) -> DataFrame:

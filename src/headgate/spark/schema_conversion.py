@@ -11,6 +11,7 @@ from headgate import errors
 from headgate.names import fold
 from headgate.protocol.schema import types as schemas
 from headgate.protocol.schema.column_mapping import field_id, physical_name
+from headgate.sql.rewrite import quoted as quoted
 
 _RESERVED: Final = "\u27e6headgate\u27e7"  # begins the names of our helper columns
 _PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
@@ -96,11 +97,6 @@ def _nullable(data_type: schemas.DataType) -> schemas.DataType:
 def physical(data_type: schemas.Kind) -> schemas.Kind:
     """Rename the fields of a type to what they are called in data files."""
     return schemas.each_field(data_type, lambda item: replace(item, name=physical_name(item)))
-
-
-def quoted(name: str) -> str:
-    """Write a column's name so that Spark takes it whole."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def helper_column(name: str) -> str:

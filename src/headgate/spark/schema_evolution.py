@@ -12,9 +12,20 @@ from headgate.spark.statement import Statement
 from headgate.spark.write import Target
 
 
-def grown(statement: Statement, given: StructType) -> StructType:
-    """Return the table's schema with what rows of another schema bring: columns and wider types."""
-    return merged(statement.base.schema, all_nullable(given), _widens(statement))
+def evolved(statement: Statement, given: StructType) -> tuple[list[Action], Target]:
+    """Give a table what rows of another schema bring: columns and wider types.
+
+    Returns the actions that change its schema, if any, and the table after them.
+    """
+    base = statement.base
+    schema = merged(base.schema, all_nullable(given), _widens(statement))
+    if schema == base.schema:
+        return [], statement.target()
+    protocol, metadata = described(base, base.metadata, schema, statement.table.committer.ids)
+    actions: list[Action] = [metadata]
+    if protocol != base.protocol:
+        actions.insert(0, protocol)
+    return actions, statement.target(metadata, protocol)
 
 
 def _widens(statement: Statement) -> Widens:
@@ -33,13 +44,3 @@ def _widens(statement: Statement) -> Widens:
         return fold(path[0]) not in fixed and not dependents(base.metadata, path)
 
     return widens
-
-
-def evolved(statement: Statement, schema: StructType) -> tuple[list[Action], Target]:
-    """Return the actions that change the table's schema, and the table after them."""
-    base = statement.base
-    protocol, metadata = described(base, base.metadata, schema, statement.table.committer.ids)
-    actions: list[Action] = [metadata]
-    if protocol != base.protocol:
-        actions.insert(0, protocol)
-    return actions, statement.target(metadata, protocol)

@@ -1,5 +1,6 @@
 """Run SQL statements: those on our tables by the lake, the rest by Spark."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -9,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark ca
 
 from headgate.errors import InvalidArgumentError, SyntaxRefusedError, UnsupportedFeatureError
 from headgate.names import TableName, fold
-from headgate.protocol.schema.types import DEFAULT, StructField, StructType
+from headgate.protocol.schema.types import DEFAULT, Path, StructField, StructType
 from headgate.spark import ddl, describe, dml, sessions
 from headgate.spark.conditions import (
     Condition,
@@ -18,7 +19,7 @@ from headgate.spark.conditions import (
     is_utc,
     refuse_nondeterministic,
 )
-from headgate.spark.dml import Outcome, Path, field_of
+from headgate.spark.dml import Outcome, field_of
 from headgate.spark.engine import Engine
 from headgate.spark.failures import translated
 from headgate.spark.insert import Insertion, insert
@@ -54,7 +55,7 @@ class _Script:
     def __init__(self, engine: Engine, text: str) -> None:
         self._engine = engine
         self._spark = engine.spark
-        self._find = Resolver(engine.spark, engine.session, text, engine.remember, engine.scans_of)
+        self._find = Resolver(engine, text)
 
     def run(self, statement: statements.Statement) -> DataFrame:
         # Spark's own statements are not checked: SET puts a setting right.
@@ -66,21 +67,21 @@ class _Script:
                 counted = self._find.count(whole)
                 return self._find.ask(self._find.relations(whole)) if counted is None else counted
             case statements.Insert():
-                return self._counts(self._insert(statement))
+                return self._change(statement.target, partial(self._insert, statement))
             case statements.Delete():
-                return self._counts(self._delete(statement))
+                return self._change(statement.target, partial(self._delete, statement))
             case statements.Update():
-                return self._counts(self._update(statement))
+                return self._change(statement.target, partial(self._update, statement))
             case statements.MergeInto():
-                return self._counts(self._merge(statement))
+                return self._change(statement.target, partial(self._merge, statement))
             case statements.CreateTable():
-                ddl.create(self._engine, self._find, statement)
+                ddl.create(self._find, statement)
                 return self._nothing()
             case statements.AlterTable():
-                ddl.alter(self._engine, self._find, statement)
+                ddl.alter(self._find, statement)
                 return self._nothing()
             case statements.Describe() | statements.Show():
-                return describe.tell(self._engine, self._find, statement)
+                return describe.answer(self._find, statement)
             case statements.Foreign(whole, verb, query, name):
                 if name is not None:
                     self._refuse_caching(verb, name)
@@ -94,7 +95,7 @@ class _Script:
                     f"{verb} is not supported.", remedy="Run the other statements without it."
                 )
             case _:
-                ddl.manage(self._engine, self._find, statement)
+                ddl.manage(self._find, statement)
                 return self._nothing()
 
     def _refuse_caching(self, verb: str, name: Name) -> None:
@@ -106,50 +107,52 @@ class _Script:
                 f"Cache a query instead: CACHE TABLE cached AS SELECT * FROM {name}.",
             )
 
+    def _change(self, name: Name, run: Callable[[TableName, Statement], Outcome]) -> DataFrame:
+        """Run a statement that changes a table's rows, and return its counts."""
+        found = self._find.target(name)
+        target = self._find.full_name(name)
+
+        def attempt(statement: Statement) -> Outcome:
+            self._find.read_for(statement)
+            return run(target, statement)
+
+        outcome = self._engine.redo(str(target), attempt, found)
+        counts: dict[str, int | None] = {**outcome.counts} or {"num_affected_rows": None}
+        schema = ", ".join(f"{name} long" for name in counts)
+        return self._spark.createDataFrame([tuple(counts.values())], schema)
+
+    def _nothing(self) -> DataFrame:
+        return self._spark.createDataFrame([], "result string")
+
     # INSERT
 
-    def _insert(self, inserting: statements.Insert) -> Outcome:
-        found = self._find.target(inserting.target)
-        target = self._find.full_name(inserting.target)
-
-        def rows(statement: Statement) -> DataFrame:
-            schema = statement.base.schema
-            if isinstance(inserting.source, Piece):
-                relations = self._find.relations(inserting.source, sources=statement.sources)
-                self._find.record(statement, relations)
-                return self._in_columns(inserting, self._find.ask(relations), schema)
-            return self._in_columns(
-                inserting, self._values(inserting, inserting.source, schema), schema
-            )
-
-        def run(statement: Statement) -> Outcome:
-            dynamic = self._is_dynamic(inserting, statement)
-            where = None if dynamic else self._replaced(inserting)
-            how = Insertion(
-                replaces=inserting.overwrites or inserting.replace_where is not None,
-                where=None
-                if where is None
-                else self._engine.condition(where, statement.base, self._find.moment),
-                dynamic=dynamic,
-                merges_schema=inserting.evolves_schema,
-            )
-            return insert(statement, rows(statement), how)
-
-        return self._engine.redo(str(target), run, found)
+    def _insert(
+        self, inserting: statements.Insert, target: TableName, statement: Statement
+    ) -> Outcome:
+        schema = statement.base.schema
+        dynamic = self._is_dynamic(inserting, statement)
+        replaced = None if dynamic else _replaced(inserting)
+        where = None
+        if replaced is not None:
+            where = self._engine.condition(replaced, statement.base, self._find.moment)
+        if isinstance(inserting.source, Piece):
+            rows = self._find.ask(self._find.relations(inserting.source))
+        else:
+            rows = self._values(inserting, inserting.source, schema)
+        how = Insertion(
+            replaces=inserting.overwrites or inserting.replace_where is not None,
+            where=where,
+            dynamic=dynamic,
+            merges_schema=inserting.evolves_schema,
+        )
+        return insert(statement, self._in_columns(inserting, rows, schema), how)
 
     def _is_dynamic(self, inserting: statements.Insert, statement: Statement) -> bool:
-        """Whether an INSERT OVERWRITE is of the partitions that get rows, as Spark is set."""
+        """Return True for an INSERT OVERWRITE of the partitions that get rows, as Spark is set."""
         mode = self._spark.conf.get("spark.sql.sources.partitionOverwriteMode", "static") or ""
         given = {fold(item.column) for item in inserting.partition}
         is_open = any(fold(name) not in given for name in statement.base.partition_columns)
         return inserting.overwrites and mode.lower() == "dynamic" and is_open
-
-    def _replaced(self, inserting: statements.Insert) -> str | None:
-        """Return the condition on the rows that an INSERT replaces."""
-        if inserting.replace_where is not None:
-            return inserting.replace_where.text
-        static = [f"{quoted(item.column)} <=> ({item.value.text})" for item in inserting.partition]
-        return " AND ".join(static) or None if inserting.overwrites else None
 
     def _values(
         self, inserting: statements.Insert, values: statements.Values, schema: StructType
@@ -205,81 +208,45 @@ class _Script:
 
     # DELETE and UPDATE
 
-    def _delete(self, delete: statements.Delete) -> Outcome:
-        found = self._find.target(delete.target)
-        target = self._find.full_name(delete.target)
+    def _delete(
+        self, delete: statements.Delete, target: TableName, statement: Statement
+    ) -> Outcome:
+        condition = None
+        if delete.condition is not None:
+            condition = self._condition(statement, delete.condition, target, delete.alias)
+        return dml.delete(statement, condition)
 
-        def run(statement: Statement) -> Outcome:
-            condition = delete.condition
-            if condition is None:
-                return dml.delete(statement, None)
-            return dml.delete(
-                statement, self._condition(statement, condition, target, delete.alias)
-            )
-
-        return self._engine.redo(str(target), run, found)
-
-    def _update(self, update: statements.Update) -> Outcome:
-        found = self._find.target(update.target)
-        target = self._find.full_name(update.target)
+    def _update(
+        self, update: statements.Update, target: TableName, statement: Statement
+    ) -> Outcome:
         alias = update.alias or target.table
         columns = [_column(item.column, update.target, alias) for item in update.assignments]
-
-        def run(statement: Statement) -> Outcome:
-            condition = Condition(text="true", shown="true", alias=alias, is_repeatable=True)
-            if update.condition is not None:
-                condition = self._condition(statement, update.condition, target, update.alias)
-            values = self._assigned(statement, update, target, columns)
-            return dml.update(statement, columns, values, condition)
-
-        return self._engine.redo(str(target), run, found)
-
-    def _assigned(
-        self,
-        statement: Statement,
-        update: statements.Update,
-        target: TableName,
-        columns: list[Path],
-    ) -> Expressions:
-        """Read the values of a SET list, and the tables their subqueries read."""
-        found: list[str | Relations] = []
-        first = 0
+        condition = Condition(text="true", shown="true", alias=alias, is_repeatable=True)
+        if update.condition is not None:
+            condition = self._condition(statement, update.condition, target, update.alias)
+        values: list[Spliced] = []
+        frames: dict[str, DataFrame] = {}
+        has_subqueries = False
         for path, assignment in zip(columns, update.assignments, strict=True):
             if _is_default(assignment.value):
-                field = field_of(statement.base.schema, path[0], str(update.target))
-                found.append(_default(field))
+                default = _default(field_of(statement.base.schema, path[0], str(update.target)))
+                values.append(Spliced(Piece(default, 0), (), ()))
                 continue
-            refuse_nondeterministic(contents(assignment.value.text))
-            relations = self._find.relations(
-                assignment.value, target=target, first=first, sources=statement.sources
+            relations = self._expression(
+                statement, assignment.value, target, alias, first=len(frames)
             )
-            first += len(relations.frames)
-            self._resolve(statement, relations, update.alias or target.table)
-            self._find.record(statement, relations)
-            found.append(relations)
-        asks = any(isinstance(item, Relations) and item.has_subqueries for item in found)
-        texts = [
-            (item.replace("{", "{{").replace("}", "}}") if asks else item)
-            if isinstance(item, str)
-            else (item.spliced.text if asks else item.spliced.expression)
-            for item in found
-        ]
-        frames = {
-            name: frame
-            for item in found
-            if isinstance(item, Relations)
-            for name, frame in item.frames.items()
-        }
-        return Expressions(tuple(texts), update.alias or target.table, frames, asks)
+            values.append(relations.spliced)
+            frames |= relations.frames
+            has_subqueries |= relations.has_subqueries
+        texts = tuple(value.text if has_subqueries else value.expression for value in values)
+        expressions = Expressions(texts, alias, frames, has_subqueries)
+        return dml.update(statement, columns, expressions, condition)
 
     def _condition(
         self, statement: Statement, piece: Piece, target: TableName, alias: str | None
     ) -> Condition:
-        """Read the condition of a DELETE or UPDATE, and the tables its subqueries read."""
-        refuse_nondeterministic(contents(piece.text))
-        relations = self._find.relations(piece, target=target, sources=statement.sources)
-        self._resolve(statement, relations, alias or target.table)
-        self._find.record(statement, relations)
+        """Read the condition of a DELETE or UPDATE."""
+        relations = self._expression(statement, piece, target, alias or target.table)
         return Condition(
             text=relations.text,
             shown=piece.text,
@@ -295,95 +262,88 @@ class _Script:
             ),
         )
 
-    def _resolve(self, statement: Statement, relations: Relations, alias: str) -> None:
-        """Have Spark look at an expression on a table's columns while its place is known."""
-        asked = Expressions((relations.text,), alias, relations.frames, relations.has_subqueries)
+    def _expression(
+        self, statement: Statement, piece: Piece, target: TableName, alias: str, first: int = 0
+    ) -> Relations:
+        """Read an expression on a table's columns, and the tables its subqueries read."""
+        refuse_nondeterministic(contents(piece.text))
+        found = self._find.relations(piece, target=target, first=first)
+        # Spark resolves it while its place is known.
+        asked = Expressions((found.text,), alias, found.frames, found.has_subqueries)
         self._find.asked(
-            relations.spliced,
+            found.spliced,
             lambda: asked.beside(statement.frame([]))[0].schema,
-            begins=len("SELECT *, (") if relations.has_subqueries else 0,
+            begins=len("SELECT *, (") if found.has_subqueries else 0,
         )
+        return found
 
     # MERGE
 
-    def _merge(self, merging: statements.MergeInto) -> Outcome:
-        found = self._find.target(merging.target)
-        target = self._find.full_name(merging.target)
+    def _merge(
+        self, merging: statements.MergeInto, target: TableName, statement: Statement
+    ) -> Outcome:
         target_alias = merging.target_alias or target.table
-        source_alias = merging.source_alias or _called(merging.source)
+        source_alias = merging.source_alias or "source"
+        if merging.source_alias is None and not isinstance(merging.source, Piece):
+            source_alias = merging.source.name.parts[-1]
         refuse_nondeterministic(contents(merging.on.text))
-
-        def run(statement: Statement) -> Outcome:
-            source = self._source(statement, merging)
-            predicate = condition_predicate(
-                merging.on.text,
-                statement.base.schema,
-                labels=_labels(target, merging.target_alias),
-                others=[fold(source_alias), *map(fold, source.columns)],
-                is_utc=is_utc(self._spark),
-            )
-            clauses = [
-                self._clause(clause, target, target_alias, merging, statement.base.schema)
-                for clause in merging.clauses
-            ]
-            planned = Merge(
-                source,
-                self._plain(merging.on, target),
-                clauses,
-                target_alias=target_alias,
-                source_alias=source_alias,
-                predicate=predicate,
-                evolves=merging.evolves_schema,
-            )
-            try:
-                return merge(statement, planned)
-            except (InvalidArgumentError, SyntaxRefusedError) as error:
-                if isinstance(error.__cause__, AnalysisException):
-                    self._point_at_fault(statement, merging, planned, target)
-                raise
-
-        return self._engine.redo(str(target), run, found)
+        source = self._source(statement, merging)
+        schema = statement.base.schema
+        predicate = condition_predicate(
+            merging.on.text,
+            schema,
+            labels=_labels(target, merging.target_alias),
+            others=[fold(source_alias), *map(fold, source.columns)],
+            is_utc=is_utc(self._spark),
+        )
+        planned = Merge(
+            source,
+            self._plain(merging.on, target),
+            [self._clause(c, target, target_alias, merging, schema) for c in merging.clauses],
+            target_alias,
+            source_alias,
+            predicate=predicate,
+            evolves=merging.evolves_schema,
+        )
+        try:
+            return merge(statement, planned)
+        except (InvalidArgumentError, SyntaxRefusedError) as error:
+            if isinstance(error.__cause__, AnalysisException):
+                self._point_at_fault(statement, merging, planned, target)
+            raise
 
     def _point_at_fault(
         self, statement: Statement, merging: statements.MergeInto, planned: Merge, target: TableName
     ) -> None:
         """Let Spark check each expression alone, and report the position of the first error."""
+        source = planned.source.alias(planned.source_alias)
+        rows = statement.frame([]).alias(planned.target_alias)
         sides = {
-            When.NOT_MATCHED: planned.source.alias(planned.source_alias),
-            When.NOT_MATCHED_BY_SOURCE: statement.frame([]).alias(planned.target_alias),
+            When.MATCHED: rows.crossJoin(source),
+            When.NOT_MATCHED: source,
+            When.NOT_MATCHED_BY_SOURCE: rows,
         }
-        left, right = sides[When.NOT_MATCHED_BY_SOURCE], sides[When.NOT_MATCHED]
-        sides[When.MATCHED] = left.crossJoin(right)
         pieces = [(When.MATCHED, merging.on)]
         for clause in merging.clauses:
-            pieces += [(clause.when, piece) for piece in _expressions(clause)]
+            found = (clause.condition, *(clause.values or ()))
+            pieces += [(clause.when, p) for p in found if p is not None and not _is_default(p)]
         for when, piece in pieces:
             spliced = self._find.relations(piece, target=target).spliced
             self._find.asked(spliced, partial(_look_at, sides[when], spliced.expression))
 
     def _source(self, statement: Statement, merging: statements.MergeInto) -> DataFrame:
-        if not isinstance(merging.source, Piece):
-            return self._table(statement, merging.source)
-        relations = self._find.relations(merging.source, sources=statement.sources)
-        frame = self._find.ask(relations)
-        self._find.record(statement, relations)
         # Rows are read twice and must be the same: those that may change are written to a folder.
-        made_of = contents(merging.source.text)
-        if made_of.is_rowwise and not made_of.is_choosing and not relations.foreign:
+        if isinstance(merging.source, Piece):
+            relations = self._find.relations(merging.source)
+            frame = self._find.ask(relations)
+            made_of = contents(merging.source.text)
+            is_fixed = made_of.is_rowwise and not made_of.is_choosing and not relations.foreign
+        else:
+            frame, is_fixed = self._find.table(merging.source)
+        if is_fixed:
             return frame
         with translated():
             return statement.aside(frame)
-
-    def _table(self, statement: Statement, reference: statements.TableReference) -> DataFrame:
-        if (ours := self._find.table(reference, statement.sources)) is not None:
-            frame, scans = ours
-            statement.add_scans(scans)
-            return frame
-        name = ".".join(map(quoted, reference.name.parts))
-        theirs = self._find.asked(reference.piece, lambda: resolved(self._spark.table(name)))
-        self._find.record_view(statement, theirs)
-        with translated():
-            return statement.aside(theirs)
 
     def _clause(
         self,
@@ -421,26 +381,20 @@ class _Script:
             raise self._find.refused(piece.start, "MERGE takes no subqueries in its clauses")
         return relations.text
 
-    # Telling
 
-    def _counts(self, outcome: Outcome) -> DataFrame:
-        counts: dict[str, int | None] = {**outcome.counts} or {"num_affected_rows": None}
-        schema = ", ".join(f"{name} long" for name in counts)
-        return self._spark.createDataFrame([tuple(counts.values())], schema)
-
-    def _nothing(self) -> DataFrame:
-        return self._spark.createDataFrame([], "result string")
+def _replaced(inserting: statements.Insert) -> str | None:
+    """Return the condition on the rows that an INSERT replaces; None for all rows, or none."""
+    if inserting.replace_where is not None:
+        return inserting.replace_where.text
+    if not inserting.overwrites:
+        return None
+    static = [f"{quoted(item.column)} <=> ({item.value.text})" for item in inserting.partition]
+    return " AND ".join(static) or None
 
 
 def _look_at(rows: DataFrame, text: str) -> None:
     """Have Spark resolve an expression on rows, and compute nothing."""
     _ = rows.select(F.expr(text)).schema
-
-
-def _expressions(clause: statements.MergeClause) -> list[Piece]:
-    """Yield the expressions of a clause, in the order of the text."""
-    found = [] if clause.condition is None else [clause.condition]
-    return [piece for piece in (*found, *(clause.values or ())) if not _is_default(piece)]
 
 
 def _labels(target: TableName, alias: str | None) -> list[tuple[str, ...]]:
@@ -451,18 +405,13 @@ def _labels(target: TableName, alias: str | None) -> list[tuple[str, ...]]:
     return [parts[n:] for n in range(3)]
 
 
-def _called(source: statements.TableReference | Piece) -> str:
-    return "source" if isinstance(source, Piece) else source.name.parts[-1]
-
-
 def _column(name: Name, target: Name, alias: str) -> Path:
     """Return the assigned column, without its qualifier."""
     parts = name.parts
     for label in (target.parts, target.parts[-1:], (alias,)):
-        if len(parts) > len(label) and list(map(fold, parts[: len(label)])) == list(
-            map(fold, label)
-        ):
-            return parts[len(label) :]
+        size = len(label)
+        if len(parts) > size and [*map(fold, parts[:size])] == [*map(fold, label)]:
+            return parts[size:]
     return parts
 
 

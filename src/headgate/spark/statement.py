@@ -15,8 +15,12 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate import errors
+from headgate.api.messages import Resolved
+from headgate.api.port import Cuts, require
+from headgate.client.session import Session
 from headgate.client.table import Table
 from headgate.client.transaction import Committed, OperationInfo
+from headgate.names import TableName
 from headgate.protocol import deletion_vectors
 from headgate.protocol.actions import Action, AddFile, DeletionVector, Metadata, Protocol, removals
 from headgate.protocol.commit.conflicts import MOST_FILES, Scan
@@ -25,12 +29,12 @@ from headgate.protocol.expressions.predicates import Predicate
 from headgate.protocol.features import is_active, unwritable
 from headgate.protocol.statistics import with_loose_bounds
 from headgate.spark import scan
-from headgate.spark.cuts import Cut
 from headgate.spark.hits import Hit
 from headgate.spark.write import HANDLED, Staging, Target, conformed_to, stage_conformed, take_away
 from headgate.table.snapshot import Snapshot
 
 _VECTORS_PER_FILE: Final = 1_000
+_Key = tuple[str, str, str]
 _TIMED: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
 
 
@@ -42,6 +46,45 @@ def refuse_followed(base: Snapshot) -> None:
                 f"Rows of {base.label} cannot be changed while {feature} is active.",
                 remedy="Change them with an engine that keeps it, or switch it off.",
             )
+
+
+class Cut:
+    """Tables as of the sequence of the first one, each resolved and loaded once."""
+
+    def __init__(self, session: Session, first: Resolved | None = None) -> None:
+        """Begin with a table that is resolved already, or with none."""
+        self._session = session
+        self._sequence = None if first is None else first.sequence
+        self._resolved: dict[_Key, Resolved | None] = {}
+        self._snapshots: dict[_Key, Snapshot] = {}
+        if first is not None and first.name is not None:
+            self._resolved[TableName.parse(first.name).key] = first
+
+    def find(self, name: TableName) -> Resolved | None:
+        """Resolve a table; return None if no table has the name."""
+        if name.key not in self._resolved:
+            found = self._session.find(str(name), self._sequence)
+            self._resolved[name.key] = found
+            if found is not None and self._sequence is None:
+                self._sequence = found.sequence
+        return self._resolved[name.key]
+
+    def resolved(self, name: TableName) -> Resolved:
+        """Return a table that was found."""
+        found = self.find(name)
+        assert found is not None
+        return found
+
+    def snapshot(self, name: TableName) -> Snapshot:
+        """Load a table that was found, at its latest version in the cut."""
+        if name.key not in self._snapshots:
+            self._snapshots[name.key] = self._session.load(self.resolved(name))
+        return self._snapshots[name.key]
+
+    def require_sequence(self) -> None:
+        """Refuse a catalog whose tables cannot be read as of one moment."""
+        if self._sequence is None:
+            require(self._session.catalog, Cuts)
 
 
 class Statement:
@@ -132,16 +175,16 @@ class Statement:
             metadata=metadata or self.base.metadata,
         )
 
-    def stage(self, rows: DataFrame, target: Target | None = None) -> list[AddFile]:
+    def stage(self, rows: DataFrame, target: Target) -> list[AddFile]:
         """Convert a caller's rows to the table's columns, and write them."""
-        return self.stage_conformed(conformed_to(rows, target or self.target()), target)
+        return self.stage_conformed(conformed_to(rows, target), target)
 
-    def stage_conformed(self, rows: DataFrame, target: Target | None = None) -> list[AddFile]:
+    def stage_conformed(self, rows: DataFrame, target: Target) -> list[AddFile]:
         """Write rows that are already converted to the table's columns and checked."""
         if self._rewriting_since_ms is None:
             self._rewriting_since_ms = self.now_ms
         staging = self._staging(f"{self.folder}/{next(self._parts)}", self.now_ms)
-        return stage_conformed(rows, target or self.target(), staging)
+        return stage_conformed(rows, target, staging)
 
     def aside(self, frame: DataFrame) -> DataFrame:
         """Write rows to a temporary folder, to read them repeatedly; deleted with the statement."""

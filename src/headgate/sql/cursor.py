@@ -84,12 +84,16 @@ class Cursor(TokenReader):
             raise self.unexpected("a whole number")
         return sign * int(self.take().text)
 
-    def listed(self, item: Callable[[], Item]) -> list[Item]:
-        """Take items between parentheses, separated by commas."""
+    def enclosed(self, item: Callable[[], Item]) -> Item:
+        """Take an item between parentheses."""
         self.expect("(")
-        found = self.several(item)
+        found = item()
         self.expect(")")
         return found
+
+    def listed(self, item: Callable[[], Item]) -> list[Item]:
+        """Take items between parentheses, separated by commas."""
+        return self.enclosed(lambda: self.several(item))
 
     def several(self, item: Callable[[], Item]) -> list[Item]:
         """Take items separated by commas."""
@@ -204,6 +208,13 @@ class Cursor(TokenReader):
                 closing.append(_OPENING[token.key])
             elif token.key in _CLOSING and token.key != closing.pop():
                 raise refused(self.text, token.start, f"`{token.key}` closes nothing")
+
+    def skip(self) -> None:
+        """Take a token, or a parenthesis with everything in it."""
+        if self.sees("("):
+            self.skip_group()
+        else:
+            self.take()
 
     def _scan(self, stops: Collection[str], *, is_operand: bool) -> None:
         cases = 0

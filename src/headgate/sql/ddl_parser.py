@@ -174,10 +174,7 @@ def _generation(cursor: Cursor) -> dict[str, object]:
     if not is_always or cursor.sees("IDENTITY"):
         cursor.expect("IDENTITY")
         return _identity(cursor, is_always=is_always)
-    cursor.expect("(")
-    expression = cursor.expression()
-    cursor.expect(")")
-    return {GENERATION: expression.text}
+    return {GENERATION: cursor.enclosed(cursor.expression).text}
 
 
 def _identity(cursor: Cursor, *, is_always: bool) -> dict[str, object]:
@@ -203,10 +200,7 @@ def _check(cursor: Cursor) -> AddConstraint:
         raise cursor.refused(
             f"{cursor.peek().key or 'nothing'} constraints are not supported", "Use CHECK (…)."
         )
-    cursor.expect("(")
-    condition = cursor.condition()
-    cursor.expect(")")
-    return AddConstraint(name, condition)
+    return AddConstraint(name, cursor.enclosed(cursor.condition))
 
 
 def _position(cursor: Cursor) -> Position | None:
@@ -247,12 +241,9 @@ def _partitioned_by(cursor: Cursor, table: CreateTable) -> CreateTable:
 
 _REFUSED_CLAUSES = {
     "LIKE": "Name the columns, or write AS SELECT … LIMIT 0.",
-    "SHALLOW": "Write AS SELECT * FROM the other table.",
-    "DEEP": "Write AS SELECT * FROM the other table.",
-    "CLONE": "Write AS SELECT * FROM the other table.",
+    **dict.fromkeys(["SHALLOW", "DEEP", "CLONE"], "Write AS SELECT * FROM the other table."),
     "OPTIONS": "Write TBLPROPERTIES.",
-    "STORED": "Leave it out: every table is Delta.",
-    "ROW": "Leave it out: every table is Delta.",
+    **dict.fromkeys(["STORED", "ROW"], "Leave it out: every table is Delta."),
     "CLUSTERED": "Write CLUSTER BY (columns).",
     "DEFAULT": "Leave the collation out.",
 }

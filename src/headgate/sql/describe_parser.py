@@ -26,9 +26,8 @@ def describe(cursor: Cursor) -> Describe | Foreign:
     if cursor.took_keyword("QUERY") or (is_query and cursor.peek(1).key not in ("", ".")):
         return Foreign(cursor.whole, "DESCRIBE", cursor.rest())
     if cursor.took_keyword(*SCHEMA):
-        is_extended = cursor.took("EXTENDED")
-        what = Described.SCHEMA_EXTENDED if is_extended else Described.SCHEMA
-        return Describe(what, cursor.name("a schema"))
+        cursor.took("EXTENDED")
+        return Describe(Described.SCHEMA, cursor.name("a schema"))
     if word := cursor.took_keyword("DETAIL", "HISTORY"):
         cursor.took("TABLE")
         name = cursor.name("a table")

@@ -217,11 +217,8 @@ def _clause(cursor: Cursor) -> MergeClause:
     return MergeClause(when, condition, Do.UPDATE, columns, values)
 
 
-def _merge_insert(
-    cursor: Cursor,
-) -> tuple[tuple[Name, ...], tuple[Piece, ...] | None]:
-    if not cursor.took("INSERT"):
-        raise cursor.unexpected("`INSERT`")
+def _merge_insert(cursor: Cursor) -> tuple[tuple[Name, ...], tuple[Piece, ...] | None]:
+    cursor.expect("INSERT")
     if cursor.took("*"):
         return (), None
     columns = tuple(cursor.listed(lambda: cursor.name("a column"))) if cursor.sees("(") else ()

@@ -16,6 +16,7 @@ from headgate.sql.positions import refused, tokenize
 from headgate.sql.statements import Piece, TableReference
 
 _JOINS = frozenset({"JOIN", "INNER", "CROSS", "LEFT", "RIGHT", "FULL", "SEMI", "ANTI", "NATURAL"})
+_COUNTED = "count(1)"  # the name of a column in Spark, whatever is counted
 _AFTER_BLOCK = CLAUSES | SET_OPERATORS | {"|>"}
 _AFTER_RELATION = _AFTER_BLOCK | _JOINS | {"PIVOT", "UNPIVOT"}
 
@@ -49,6 +50,26 @@ def find_references(script: str, piece: Piece | None = None) -> tuple[Reference,
     except RecursionError:
         raise refused(script, piece.start, "this is nested too deeply") from None
     return tuple(sorted(finder.found, key=lambda reference: reference.table.piece.start))
+
+
+def find_count(script: str, piece: Piece) -> tuple[TableReference, str] | None:
+    """Parse `SELECT count(*) FROM t`, with or without aliases; None for any other query.
+
+    Returns the table, and the name of the column with the number of its rows.
+    """
+    cursor = Cursor(script, tokenize(script, piece.start, piece.end))
+    if not cursor.took("SELECT", "COUNT", "("):
+        return None
+    if not cursor.took("*") and not (cursor.peek().text == "1" and cursor.take()):
+        return None
+    if not cursor.took(")"):
+        return None
+    column = None if cursor.sees("FROM") else cursor.alias()
+    if not cursor.took("FROM") or not cursor.peek().is_name or cursor.sees("IDENTIFIER", "("):
+        return None
+    table = cursor.table_reference()
+    cursor.alias()
+    return (table, column or _COUNTED) if cursor.is_at_end else None
 
 
 @dataclass(slots=True)

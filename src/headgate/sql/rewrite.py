@@ -54,20 +54,18 @@ class Spliced:
     @property
     def text(self) -> str:
         """The text with `{t0}` and doubled braces."""
-        parts: list[str] = []
-        for kept, edit in self._runs():
-            parts.append(_doubled(kept.text))
-            if edit is not None:
-                name = "" if edit.stand_in is None else f"{{{edit.stand_in}}}"
-                parts.append(name + _doubled(edit.text))
-        return "".join(parts)
+        return "".join(self._parts(_doubled))
 
     @property
     def expression(self) -> str:
         """The text if it has no tables, for functions that do no formatting."""
-        return "".join(
-            kept.text + ("" if edit is None else edit.text) for kept, edit in self._runs()
-        )
+        return "".join(self._parts(str))
+
+    def _parts(self, write: Callable[[str], str]) -> Iterator[str]:
+        for kept, edit in self._runs():
+            yield write(kept.text)
+            if edit is not None:
+                yield write(edit.text) if edit.stand_in is None else f"{{{edit.stand_in}}}"
 
     def origin(self, offset: int, width: int = STAND_IN_WIDTH) -> int:
         """Convert an offset in the text that Spark parsed to one in the user's script.

@@ -84,28 +84,22 @@ def _query(cursor: Cursor) -> Query:
     if cursor.took("WITH"):
         _refuse_write_after_with(cursor)
     while not cursor.is_at_end:
-        if cursor.sees("("):
-            cursor.skip_group()
-        elif starts_with_from and (
-            cursor.sees("INSERT", "INTO") or cursor.sees("INSERT", "OVERWRITE")
-        ):
+        is_insert = cursor.sees("INSERT") and cursor.peek(1).is_key("INTO", "OVERWRITE")
+        if starts_with_from and is_insert:
             raise cursor.unsupported(
                 "one FROM with several INSERTs",
                 "Write each INSERT as a statement of its own, in a transaction.",
             )
-        else:
-            cursor.take()
+        cursor.skip()
     return Query(cursor.whole)
 
 
 def _refuse_write_after_with(cursor: Cursor) -> None:
     """Skip the named queries, which a query must follow."""
     while not cursor.is_at_end:
-        if not cursor.sees("("):
-            cursor.take()
-            continue
-        cursor.skip_group()
-        if cursor.sees_any("INSERT", "UPDATE", "DELETE", "MERGE"):
+        is_group = cursor.sees("(")
+        cursor.skip()
+        if is_group and cursor.sees_any("INSERT", "UPDATE", "DELETE", "MERGE"):
             raise cursor.unsupported(
                 f"WITH before {cursor.peek().key}", "Put the WITH into the query itself."
             )
@@ -158,15 +152,11 @@ def _uncache(cursor: Cursor) -> Foreign:
 def _final_query(cursor: Cursor) -> Piece | None:
     """Find the query at the end of a statement, with or without AS."""
     while not cursor.is_at_end:
-        if cursor.sees("("):
-            cursor.skip_group()
-        elif cursor.sees_any("SELECT", "WITH", "FROM", "VALUES"):
+        if cursor.sees_any("SELECT", "WITH", "FROM", "VALUES"):
             return cursor.rest()
-        elif cursor.took("AS"):
-            if cursor.sees_any("(", *QUERY_STARTS):
-                return cursor.rest()
-        else:
-            cursor.take()
+        if cursor.took("AS") and cursor.sees_any("(", *QUERY_STARTS):
+            return cursor.rest()
+        cursor.skip()
     return None
 
 

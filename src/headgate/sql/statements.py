@@ -295,7 +295,6 @@ class Described(enum.Enum):
     DETAIL = "DETAIL"
     HISTORY = "HISTORY"
     SCHEMA = "SCHEMA"
-    SCHEMA_EXTENDED = "SCHEMA EXTENDED"
 
 
 class Describe(msgspec.Struct, frozen=True):
