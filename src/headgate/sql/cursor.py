@@ -16,6 +16,7 @@ Item = TypeVar("Item")
 
 _OPENING = {"(": ")", "[": "]"}
 _CLOSING = frozenset(_OPENING.values())
+_AFTER_NAME = frozenset({",", ")", ".", "FROM", "AS"})
 
 
 class Cursor(TokenReader):
@@ -108,17 +109,12 @@ class Cursor(TokenReader):
 
     def as_of(self) -> statements.AsOf | None:
         """Take VERSION AS OF, TIMESTAMP AS OF, with or without FOR."""
-        ahead = 1 if self.sees("FOR") else 0
-        word = self.peek(ahead)
-        if not (
-            word.kind is TokenKind.WORD
-            and word.key in ("VERSION", "SYSTEM_VERSION", "TIMESTAMP", "SYSTEM_TIME")
-            and self.peek(ahead + 1).is_key("AS")
-            and self.peek(ahead + 2).is_key("OF")
-        ):
+        for word in ("VERSION", "SYSTEM_VERSION", "TIMESTAMP", "SYSTEM_TIME"):
+            if self.took(word, "AS", "OF") or self.took("FOR", word, "AS", "OF"):
+                break
+        else:
             return None
-        self._next += ahead + 3
-        if word.key in ("TIMESTAMP", "SYSTEM_TIME"):
+        if word in ("TIMESTAMP", "SYSTEM_TIME"):
             return self.expression(*NOT_AN_ALIAS, is_operand=True)
         if self.peek().kind is TokenKind.STRING:
             token = self.take()
@@ -151,13 +147,7 @@ class Cursor(TokenReader):
             return following.key == "BY"
         if token.key not in BEFORE_MORE:
             return True
-        return following.kind is not TokenKind.END and following.key not in (
-            ",",
-            ")",
-            ".",
-            "FROM",
-            "AS",
-        )
+        return following.kind is not TokenKind.END and following.key not in _AFTER_NAME
 
     def data_type(self) -> DataType:
         """Take a type, as in any schema text."""
