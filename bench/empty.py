@@ -7,13 +7,11 @@ generator reaches here is the most it can reach anywhere.
 from __future__ import annotations
 
 import sys
-
-from starlette.applications import Starlette
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from bench.server import serve
-from bench.unity import API
+from headgate.http.asgi import Receive, Scope, Send
 
 _ANSWER = b'{"version":1,"timestampMs":0,"content":"%s"}' % (b"x" * 1_400)
 _HEADERS = [
@@ -22,7 +20,13 @@ _HEADERS = [
 ]
 
 
-class _Handler:
+class Application:
+    """Gives the same answer to every request."""
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        yield
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "POST":
             while (await receive()).get("more_body", False):
@@ -31,16 +35,5 @@ class _Handler:
         await send({"type": "http.response.body", "body": _ANSWER})
 
 
-def create_app() -> Starlette:
-    """Create the application."""
-    return Starlette(
-        routes=[
-            Route("/v1/tables/{tableId}/commits", _Handler(), methods=["POST"]),
-            Route(f"{API}/delta/v1/{{table:path}}", _Handler(), methods=["GET", "POST", "DELETE"]),
-            Route("/health", _Handler(), methods=["GET"]),
-        ]
-    )
-
-
 if __name__ == "__main__":
-    serve(create_app, int(sys.argv[-1]))
+    serve(Application, int(sys.argv[-1]))

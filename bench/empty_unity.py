@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from starlette.types import Receive, Scope, Send
-
 from bench.server import serve
+from headgate.http.asgi import Receive, Scope, Send
 
 
 class _Application:
@@ -25,9 +26,11 @@ class _Application:
             if path not in self._tables
         }
 
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        yield
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
         body = b""
         while True:
             message = await receive()

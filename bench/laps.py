@@ -154,27 +154,27 @@ _ORDER = (_READING, _JUDGING, _DECIDING, _STATEMENTS, _COMMIT, _ANSWERING)
 # In the server's process
 
 
-def create_app() -> Any:
-    """Create the application with clocks around its steps, in the worker's process."""
-    _put_clocks()
-    from headgate.serve import Serving
-    from headgate.serve import create_app as create
-    from headgate.settings import Settings
+class _Application:
+    """The server's application with clocks around its steps, in the worker's process."""
 
-    store = os.environ["HEADGATE_STORE"]
-    inner: Any = create(Serving(store), Settings.from_environment(os.environ), None)
+    def __init__(self) -> None:
+        _put_clocks()
+        from headgate.serve import Serving, create_app
+        from headgate.settings import Settings
 
-    async def application(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or scope["path"] != "/laps":
-            await inner(scope, receive, send)
+        store = os.environ["HEADGATE_STORE"]
+        self._inner = create_app(Serving(store), Settings.from_environment(os.environ), None)
+        self.running = self._inner.running
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] != "/laps":
+            await self._inner(scope, receive, send)
             return
         laps = {"seconds": _sums.seconds, "cpu": _sums.cpu, "threads": _threads()}
         content = json.dumps(laps).encode()
         headers = [(b"content-length", b"%d" % len(content))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": content})
-
-    return application
 
 
 def _put_clocks() -> None:
@@ -260,4 +260,4 @@ def _kind(name: str | None) -> str:
 if __name__ == "__main__":
     from bench.server import serve
 
-    serve(create_app, int(sys.argv[-1]))
+    serve(_Application, int(sys.argv[-1]))

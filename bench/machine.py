@@ -28,7 +28,6 @@ _PACKAGES = (
     "apsw",
     "psycopg",
     "httptools",
-    "starlette",
     "httpx",
 )
 

@@ -19,10 +19,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Any
 
-from starlette.types import ASGIApp
-
 from bench.harness import PATHS, ROOT, SideError
 from bench.watch import children, descendants, process_cpu
+from headgate.http.asgi import Application
 
 HOST = "127.0.0.1"
 _START_S = 60.0
@@ -133,7 +132,7 @@ def empty() -> Server:
     return Server("-m", "bench.empty")
 
 
-def serve(create: Callable[[], ASGIApp], port: int) -> None:
+def serve(create: Callable[[], Application], port: int) -> None:
     """Serve an application as a worker of `headgate serve` does, until killed."""
     from headgate.http import worker
     from headgate.http.connection import Limits

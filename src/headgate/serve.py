@@ -34,6 +34,7 @@ from headgate.catalog.webhook_addresses import WebhookAddresses
 from headgate.clock import RandomIds, SystemClock
 from headgate.errors import DamagedError, InvalidArgumentError
 from headgate.http import app, event_routes, routes, worker
+from headgate.http.asgi import Application
 from headgate.http.auth import Tokens
 from headgate.http.connection import Limits
 from headgate.http.deferred_app import Starting
@@ -256,7 +257,7 @@ def _work(
     )
 
 
-def create_app(serving: Serving, settings: Settings, identity: str | None) -> app.Application:
+def create_app(serving: Serving, settings: Settings, identity: str | None) -> Application:
     """Create the application, which builds its catalog in the background."""
     clock = SystemClock()
     ids = RandomIds(clock)
@@ -267,7 +268,7 @@ def create_app(serving: Serving, settings: Settings, identity: str | None) -> ap
 
     local.when_disk_fails(fail)
 
-    def build() -> app.Application:
+    def build() -> Application:
         _check_identity(serving.store, identity)
         catalog = embedded_catalog(
             serving.store,
@@ -298,7 +299,7 @@ def create_app(serving: Serving, settings: Settings, identity: str | None) -> ap
         )
         receivers = WebhookAddresses(settings.listener_networks)
         catalog.deliver(WEBHOOK, lambda url: Webhook(url, receivers))
-        return app.create(server, routes.all_operations(), on_stop=catalog.close)
+        return app.Application(server, routes.all_operations(), on_stop=catalog.close)
 
     return Starting(build)
 

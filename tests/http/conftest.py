@@ -74,7 +74,7 @@ def serving(
     catalog.add_location("file:///elsewhere")
     tokens = Tokens(catalog.principal_of, clock) if auth else None
     server = Server(catalog=catalog, settings=settings, clock=clock, ids=ids, tokens=tokens)
-    transport = AsgiTransport(app.create(server, routes.all_operations()))
+    transport = AsgiTransport(app.Application(server, routes.all_operations()))
     with (
         transport.running(),
         httpx.Client(

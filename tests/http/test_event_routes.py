@@ -73,7 +73,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
         ids=IDS,
         gauges=lambda: event_routes.gauges(catalog.status()),
     )
-    transport = AsgiTransport(app.create(server, list(event_routes.operations)))
+    transport = AsgiTransport(app.Application(server, list(event_routes.operations)))
     with transport.running():
         served = Served(catalog, server, transport)
         for name in "ab":

@@ -214,12 +214,21 @@ def test_the_page_names_every_operation_and_every_code_of_the_server() -> None:
             assert f"`{code}`" in page
 
 
+def _routes_below(node: Any, parts: list[str]) -> Iterator[tuple[str, str]]:
+    for method in node.methods:
+        yield method, "/".join(parts)
+    for part, following in node.fixed.items():
+        yield from _routes_below(following, [*parts, part])
+    if node.free is not None:
+        yield from _routes_below(node.free, [*parts, f"{{{node.name}}}"])
+
+
 @req("CA-06")
 def test_every_route_of_the_application_is_in_the_document_and_the_other_way_round(
     world: World,
 ) -> None:
     application = world.served.transport._app
-    served = {(method, path) for method, path in application._routes}
+    served = set(_routes_below(application._routes._root, []))
     native = {row for row in served if not row[1].startswith(DIALECTS)}
     described = {
         (method.upper(), path) for path, methods in DOCUMENT["paths"].items() for method in methods
@@ -228,7 +237,7 @@ def test_every_route_of_the_application_is_in_the_document_and_the_other_way_rou
     spoken = [row for dialect in (rest, v1, preview) for row in dialect.operations]
     assert served - native == {(row.method, row.path) for row in spoken}
     # What is for those who run a server, and is described on the page about that.
-    others = {route.path for route in application._others.routes}
+    others = set(application.pages)
     assert others == {"/health", "/health/ready", "/metrics", "/openapi.json"}
     page = Path("docs/operating.md").read_text()
     assert all(f"`{path}`" in page for path in others)

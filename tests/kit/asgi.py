@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import httpx
 
 from headgate.client.http_connections import Reply
-
-Application = Any  # of ASGI
+from headgate.http.asgi import Application, Message
 
 
 class AsgiTransport(httpx.BaseTransport):
@@ -54,7 +53,7 @@ class AsgiTransport(httpx.BaseTransport):
             "client": ("127.0.0.1", 1),
             "server": ("testserver", 80),
         }
-        sent: list[dict[str, Any]] = []
+        sent: list[Message] = []
         # The end of a body may be a message of its own.
         messages = [{"type": "http.request", "body": body, "more_body": True}]
         messages += [{"type": "http.request", "body": b"", "more_body": False}]
@@ -67,7 +66,7 @@ class AsgiTransport(httpx.BaseTransport):
             await asyncio.Event().wait()  # the sender stays
             raise AssertionError
 
-        async def send(message: dict[str, Any]) -> None:
+        async def send(message: Message) -> None:
             sent.append(message)
 
         await self._app(scope, receive, send)
@@ -78,34 +77,17 @@ class AsgiTransport(httpx.BaseTransport):
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Run the application's lifespan, and the loop."""
+        """Run the application and its loop."""
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
+        life = self._app.running()
+        self._run(life.__aenter__())
         try:
             yield
         finally:
-            asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
+            self._run(life.__aexit__(None, None, None))
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
 
-    async def _start(self) -> None:
-        self._orders: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self._replies: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self._life = asyncio.ensure_future(
-            self._app(
-                {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}},
-                self._orders.get,
-                self._replies.put,
-            )
-        )
-        await self._order("lifespan.startup")
-
-    async def _stop(self) -> None:
-        await self._order("lifespan.shutdown")
-        await self._life
-
-    async def _order(self, kind: str) -> None:
-        await self._orders.put({"type": kind})
-        reply = await self._replies.get()
-        assert reply["type"] == f"{kind}.complete", reply
+    def _run(self, step: Coroutine[Any, Any, Any]) -> None:
+        asyncio.run_coroutine_threadsafe(step, self._loop).result()

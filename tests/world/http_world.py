@@ -22,7 +22,7 @@ class ServedWorld(World):
         server = Server(
             catalog=self.catalog, settings=self.settings, clock=self.clock, ids=self.ids
         )
-        transport = AsgiTransport(app.create(server, routes.all_operations()))
+        transport = AsgiTransport(app.Application(server, routes.all_operations()))
         self._running = ExitStack()
         self._running.enter_context(transport.running())
         self._remote = RemoteCatalog(

@@ -18,7 +18,8 @@ from typing import Any, Final, cast
 from urllib.parse import unquote
 
 import httptools
-from starlette.types import ASGIApp, Message, Scope
+
+from headgate.http.asgi import Handler, Message, Scope
 
 _log = logging.getLogger("headgate.http")
 _HEAD_BYTES: Final = 64 << 10  # of a request's line and headers
@@ -42,7 +43,7 @@ class Limits:
 class HttpListener:
     """The connections of one server, and its application."""
 
-    def __init__(self, app: ASGIApp, limits: Limits, scheme: str = "http") -> None:
+    def __init__(self, app: Handler, limits: Limits, scheme: str = "http") -> None:
         self.app = app
         self.limits = limits
         self.scheme = scheme
@@ -357,7 +358,7 @@ class Exchange:
         self._is_answered = False
         self._is_lost = False
 
-    async def run(self, app: ASGIApp) -> None:
+    async def run(self, app: Handler) -> None:
         """Have the application answer."""
         try:
             await app(self._scope, self._receive, self._send)

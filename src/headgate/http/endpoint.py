@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from functools import partial
 from urllib.parse import parse_qs
 
-from starlette.types import Message, Receive, Scope, Send
-
 from headgate.api import bodies, problems
 from headgate.api.bodies import EventPage
 from headgate.catalog.idempotency import AnsweredError, RequestKey
@@ -30,6 +28,7 @@ from headgate.errors import (
     UnsupportedMediaTypeError,
 )
 from headgate.failpoints import fail_point
+from headgate.http.asgi import Message, Receive, Scope, Send
 from headgate.http.budget import SMALL, Share
 from headgate.http.operations import Call, NeedsMemoryError, Operation, Pool
 from headgate.http.server import REQUEST_HEADER, Server

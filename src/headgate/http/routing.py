@@ -6,7 +6,6 @@ path. Parts are split before they are decoded: an escaped slash stays within its
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 from urllib.parse import unquote
@@ -48,10 +47,6 @@ class Routes(Generic[Endpoint]):
                 node = node.fixed.setdefault(part, _Node())
         node.methods[method] = endpoint
 
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Give every method and path that leads somewhere."""
-        yield from _walked(self._root, [])
-
     def find(self, path: str) -> Found[Endpoint] | None:
         """Find a path as it came over the wire."""
         node, parts = self._root, {}
@@ -66,12 +61,3 @@ class Routes(Generic[Endpoint]):
                 following = node.free
             node = following
         return Found(node.methods, parts) if node.methods else None
-
-
-def _walked(node: _Node[Endpoint], parts: list[str]) -> Iterator[tuple[str, str]]:
-    for method in node.methods:
-        yield method, "/".join(parts)
-    for part, following in node.fixed.items():
-        yield from _walked(following, [*parts, part])
-    if node.free is not None:
-        yield from _walked(node.free, [*parts, f"{{{node.name}}}"])

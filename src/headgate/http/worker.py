@@ -6,12 +6,11 @@ import asyncio
 import signal
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 import uvloop
-from starlette.types import ASGIApp, Message
 
+from headgate.http.asgi import Application
 from headgate.http.connection import HttpListener, Limits
 
 BACKLOG = 2_048  # connections that the system queues until they are accepted
@@ -19,7 +18,7 @@ BACKLOG = 2_048  # connections that the system queues until they are accepted
 
 def run(
     listening: socket.socket,
-    create: Callable[[], ASGIApp],
+    create: Callable[[], Application],
     limits: Limits,
     *,
     tls: ssl.SSLContext | None = None,
@@ -35,7 +34,7 @@ def run(
 
 async def _serve(
     listening: socket.socket,
-    create: Callable[[], ASGIApp],
+    create: Callable[[], Application],
     limits: Limits,
     tls: ssl.SSLContext | None,
     stop_s: float,
@@ -45,7 +44,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     app = create()
-    async with _lifespan(app):
+    async with app.running():
         listener = HttpListener(app, limits, "http" if tls is None else "https")
         server = await loop.create_server(
             listener.connect,
@@ -57,33 +56,3 @@ async def _serve(
         await stopping.wait()
         server.close()
         await listener.close(stop_s)
-
-
-@asynccontextmanager
-async def _lifespan(app: ASGIApp) -> AsyncIterator[None]:
-    """Start the application, and stop it afterwards."""
-    orders: asyncio.Queue[Message] = asyncio.Queue()
-    replies: asyncio.Queue[Message] = asyncio.Queue()
-    living = asyncio.create_task(_live(app, orders, replies))
-
-    async def order(kind: str) -> None:
-        await orders.put({"type": kind})
-        reply = asyncio.create_task(replies.get())
-        await asyncio.wait({reply, living}, return_when=asyncio.FIRST_COMPLETED)
-        if not reply.done():
-            reply.cancel()
-            await living  # raises what ended it
-
-    await order("lifespan.startup")
-    try:
-        yield
-    finally:
-        await order("lifespan.shutdown")
-        await living
-
-
-async def _live(
-    app: ASGIApp, orders: asyncio.Queue[Message], replies: asyncio.Queue[Message]
-) -> None:
-    scope = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
-    await app(scope, orders.get, replies.put)
