@@ -66,7 +66,7 @@ def test_every_argument_and_option_of_a_command_is_explained(command: Command) -
     ]
     assert section
     explained = re.findall(r"^- `[^:]*`: (.+)$", section, re.MULTILINE)
-    parameters = [name for name in command.__annotations__ if name not in {"ctx", "return"}]
+    parameters = [name for name in command.__annotations__ if name not in {"here", "return"}]
     assert len(explained) == len(parameters)
     assert "None" not in explained
 

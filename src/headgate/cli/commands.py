@@ -37,7 +37,7 @@ _EXAMPLES = "\nFor example:\n"
 
 
 def init(
-    ctx: typer.Context,
+    here: Globals,
     address: Annotated[
         str | None,
         Argument(metavar="ADDRESS", help="Where to create it; default: --lake, or ./lake."),
@@ -62,7 +62,6 @@ def init(
     from headgate import _connect  # slow to load
     from headgate.storage.locations import shown
 
-    here: Globals = ctx.obj
     lake = here.lake if address is None else address
     try:
         root = _connect.init(lake, root)
@@ -83,7 +82,7 @@ def init(
 
 
 def create_namespace(
-    ctx: typer.Context,
+    here: Globals,
     name: Annotated[str, Argument(metavar="NAME", help="schema or catalog.schema.")],
     storage_root: Annotated[
         str | None,
@@ -98,15 +97,18 @@ def create_namespace(
     For example:
       headgate create-namespace sales
     """
-    here: Globals = ctx.obj
-    with here.session("Creating a namespace") as session:
-        session.create_namespace(name, storage_root=storage_root, if_not_exists=if_not_exists)
+    here.call(
+        "Creating a namespace",
+        lambda session: session.create_namespace(
+            name, storage_root=storage_root, if_not_exists=if_not_exists
+        ),
+    )
     full = str(SchemaName.parse(name))
     here.output.result({"namespace": full}, f"Created the namespace {full}.")
 
 
 def drop_namespace(
-    ctx: typer.Context,
+    here: Globals,
     name: Annotated[str, Argument(metavar="NAME", help="schema or catalog.schema.")],
 ) -> None:
     """Drop an empty namespace.
@@ -114,15 +116,13 @@ def drop_namespace(
     For example:
       headgate drop-namespace sales
     """
-    here: Globals = ctx.obj
-    with here.session("Dropping a namespace") as session:
-        session.drop_namespace(name)
+    here.call("Dropping a namespace", lambda session: session.drop_namespace(name))
     full = str(SchemaName.parse(name))
     here.output.result({"namespace": full}, f"Dropped the namespace {full}.")
 
 
 def rename_namespace(
-    ctx: typer.Context,
+    here: Globals,
     old: Annotated[str, Argument(metavar="NAME", help="schema or catalog.schema.")],
     new: Annotated[str, Argument(metavar="NEW", help="Its new name.")],
 ) -> None:
@@ -134,16 +134,14 @@ def rename_namespace(
       headgate create-namespace sales
       headgate rename-namespace sales sales_2026
     """
-    here: Globals = ctx.obj
-    with here.session("Renaming a namespace") as session:
-        session.rename_namespace(old, new)
+    here.call("Renaming a namespace", lambda session: session.rename_namespace(old, new))
     before = SchemaName.parse(old)
     after = str(SchemaName.parse(new, catalog=before.catalog))
     here.output.result({"namespace": after}, f"Renamed the namespace {before} to {after}.")
 
 
 def rename_catalog(
-    ctx: typer.Context,
+    here: Globals,
     old: Annotated[str, Argument(metavar="NAME", help="A catalog other than main.")],
     new: Annotated[str, Argument(metavar="NEW", help="Its new name.")],
 ) -> None:
@@ -153,9 +151,7 @@ def rename_catalog(
       headgate create-namespace other.sales
       headgate rename-catalog other archive
     """
-    here: Globals = ctx.obj
-    with here.session("Renaming a catalog") as session:
-        session.rename_catalog(old, new)
+    here.call("Renaming a catalog", lambda session: session.rename_catalog(old, new))
     here.output.result({"catalog": new}, f"Renamed the catalog {old} to {new}.")
 
 
@@ -163,7 +159,7 @@ def rename_catalog(
 
 
 def create(
-    ctx: typer.Context,
+    here: Globals,
     name: TableArgument,
     schema: Annotated[
         str, Argument(metavar="SCHEMA", help='Columns: "id long not null, day date".')
@@ -194,7 +190,6 @@ def create(
       headgate create sales.orders "id long, day date" --if-not-exists
       headgate create events "id long, n int" --property delta.constraints.positive="n > 0"
     """
-    here: Globals = ctx.obj
     with here.session("Creating a table") as session:
         if create_namespace:
             namespace = TableName.parse(name).namespace
@@ -218,7 +213,7 @@ def create(
 
 
 def register_external(
-    ctx: typer.Context,
+    here: Globals,
     name: TableArgument,
     location: Annotated[str, Argument(metavar="URL", help="Its location.")],
     format: Annotated[
@@ -236,9 +231,10 @@ def register_external(
       headgate register-external sales.archive s3://bucket/archive
       headgate register-external sales.raw /data/raw --format csv --schema "id long, item string"
     """
-    here: Globals = ctx.obj
-    with here.session("Registering a table") as session:
-        table = session.register_external(name, location, format, schema)
+    table = here.call(
+        "Registering a table",
+        lambda session: session.register_external(name, location, format, schema),
+    )
     here.output.result(
         {"table": table.name, "tableId": table.table_id, "location": table.location},
         f"Registered {table.name}, an external {table.format} table at {table.location}.",
@@ -246,7 +242,7 @@ def register_external(
 
 
 def show(
-    ctx: typer.Context,
+    here: Globals,
     name: Annotated[
         str | None, Argument(metavar="TABLE", help="A table; default: all tables.")
     ] = None,
@@ -280,7 +276,6 @@ def show(
     """
     from headgate.client.arrow_io import to_arrow  # slow to load
 
-    here: Globals = ctx.obj
     if name is None:
         if columns or any(option is not None for option in (version, as_of, sequence)):
             raise typer.BadParameter("--version, --as-of, --sequence and --columns need a TABLE.")
@@ -311,7 +306,7 @@ def show(
 
 
 def log(
-    ctx: typer.Context,
+    here: Globals,
     name: TableArgument,
     limit: Annotated[int, Option(metavar="N", min=1, help="Show only the newest N commits.")] = 20,
 ) -> None:
@@ -324,7 +319,6 @@ def log(
       headgate log sales.orders
       headgate log sales.orders --limit 1000 --json
     """
-    here: Globals = ctx.obj
     with here.session("Reading") as session:
         table = session.table(name)
         entries = table.log(max(0, table.version - limit + 1))[::-1][:limit]
@@ -335,7 +329,7 @@ def log(
 
 
 def publish(
-    ctx: typer.Context,
+    here: Globals,
     name: TableArgument,
     up_to: Annotated[int | None, Option(metavar="V", help="The last version to publish.")] = None,
 ) -> None:
@@ -347,7 +341,6 @@ def publish(
       headgate publish sales.orders
       headgate publish sales.orders --up-to 9
     """
-    here: Globals = ctx.obj
     with here.output.progress("Publishing", "commits") as progress, here.open() as session:
         table = session.table(name)
         last = table.publish(up_to, progress)
@@ -357,7 +350,7 @@ def publish(
 
 
 def checkpoint(
-    ctx: typer.Context,
+    here: Globals,
     name: TableArgument,
     version: Annotated[
         int | None, Option(metavar="V", help="A published version; default: the latest.")
@@ -374,7 +367,6 @@ def checkpoint(
       headgate checkpoint sales.orders
       headgate checkpoint sales.orders --version 9 --v2
     """
-    here: Globals = ctx.obj
     with here.session("Writing a checkpoint") as session:
         table = session.table(name)
         written = table.checkpoint(version, "v2" if v2 else None)
@@ -385,7 +377,7 @@ def checkpoint(
 
 
 def rename(
-    ctx: typer.Context,
+    here: Globals,
     old: TableArgument,
     new: Annotated[str, Argument(metavar="NEW", help="Its new name.")],
 ) -> None:
@@ -396,14 +388,12 @@ def rename(
     For example:
       headgate rename sales.orders sales.orders_2026
     """
-    here: Globals = ctx.obj
-    with here.session("Renaming") as session:
-        session.rename(old, new)
+    here.call("Renaming", lambda session: session.rename(old, new))
     full = str(TableName.parse(new))
     here.output.result({"table": full}, f"Renamed {TableName.parse(old)} to {full}.")
 
 
-def drop(ctx: typer.Context, name: TableArgument) -> None:
+def drop(here: Globals, name: TableArgument) -> None:
     """Drop a table: remove its name and keep its files.
 
     It can be restored with `headgate undrop` until it is purged.
@@ -411,16 +401,14 @@ def drop(ctx: typer.Context, name: TableArgument) -> None:
     For example:
       headgate drop sales.orders
     """
-    here: Globals = ctx.obj
-    with here.session("Dropping") as session:
-        table_id = session.drop(name)
+    table_id = here.call("Dropping", lambda session: session.drop(name))
     full = str(TableName.parse(name))
     here.output.result({"table": full, "tableId": table_id}, f"Dropped {full}, id {table_id}.")
     here.output.note("Its files are kept: see `headgate undrop` and `headgate purge`.")
 
 
 def undrop(
-    ctx: typer.Context,
+    here: Globals,
     name: DroppedArgument,
     to: Annotated[
         str | None, Option("--as", metavar="NAME", help="Its new name; default: the former one.")
@@ -434,9 +422,7 @@ def undrop(
       headgate undrop sales.orders
       headgate undrop sales.orders --as sales.orders_again
     """
-    here: Globals = ctx.obj
-    with here.session("Restoring") as session:
-        table = session.undrop(name, to)
+    table = here.call("Restoring", lambda session: session.undrop(name, to))
     here.output.result(
         {"table": table.name, "tableId": table.id, "version": table.version},
         f"Restored {table.name} at version {table.version}, id {table.id}.",
@@ -444,7 +430,7 @@ def undrop(
 
 
 def purge(
-    ctx: typer.Context,
+    here: Globals,
     name: DroppedArgument,
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
@@ -454,7 +440,6 @@ def purge(
       headgate purge sales.orders
       headgate purge 6f0d5a4e-5d43-4c55-9d0f-1f7a3a9f2a11 --yes
     """
-    here: Globals = ctx.obj
     if not yes and not here.output.confirm(f"Delete all files of the dropped table {name}?"):
         raise RefusedError("Nothing was purged.", remedy="Pass --yes to skip the question.")
     with here.output.progress("Purging", "files") as progress, here.open() as session:
@@ -465,7 +450,7 @@ def purge(
 
 
 def fsck(
-    ctx: typer.Context,
+    here: Globals,
     name: Annotated[
         str | None, Argument(metavar="TABLE", help="A table; default: all tables.")
     ] = None,
@@ -483,7 +468,6 @@ def fsck(
       headgate fsck
       headgate fsck sales.orders --repair
     """
-    here: Globals = ctx.obj
     try:
         with here.output.progress("Checking", "tables") as progress, here.open() as session:
             findings = session.fsck(name, repair=repair, progress=progress)

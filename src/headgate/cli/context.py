@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import headgate
 from headgate.cli.output import Output
@@ -14,6 +14,8 @@ from headgate.errors import NotFoundError
 
 if TYPE_CHECKING:
     from headgate.client.session import Session
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,11 @@ class Globals:
                 remedy=f"Create it with `headgate init {self.lake}`, or pass another --lake.",
             )
         return headgate.connect(self.lake)
+
+    def call(self, description: str, do: Callable[[Session], Result]) -> Result:
+        """Call a function with the opened lake, showing progress meanwhile."""
+        with self.session(description) as session:
+            return do(session)
 
     @contextmanager
     def session(self, description: str) -> Iterator[Session]:

@@ -4,6 +4,8 @@ Exit codes: 0 success; 1 refused; 2 wrong usage; 3 conflict, unknown outcome or 
 again; 70 a bug in Headgate; 130 and 141 interrupted by Ctrl-C or a closed pipe.
 """
 
+import functools
+import inspect
 import os
 import sys
 import traceback
@@ -82,8 +84,21 @@ def application(functions: Sequence[Callable[..., None]] = commands.COMMANDS) ->
             commands.name_of(command),
             help=commands.help_of(command),
             epilog=commands.examples_of(command),
-        )(command)
+        )(_with_context(command))
     return app
+
+
+def _with_context(command: Callable[..., None]) -> Callable[..., None]:
+    """Convert a command, which takes the global options first, to one that takes a context."""
+
+    @functools.wraps(command)
+    def call(context: typer.Context, **arguments: Any) -> None:
+        command(context.obj, **arguments)
+
+    here, *own = inspect.signature(command).parameters.values()
+    context = here.replace(name="context", annotation=typer.Context)
+    call.__signature__ = inspect.Signature([context, *own])  # type: ignore[attr-defined]
+    return call
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

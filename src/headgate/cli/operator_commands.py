@@ -14,7 +14,7 @@ _DAY_MS = 24 * 3600 * 1000
 
 
 def events(
-    ctx: typer.Context,
+    here: Globals,
     after: Annotated[
         int | None,
         Option(
@@ -39,13 +39,12 @@ def events(
       headgate events --follow --table sales.orders
       headgate events --json | jq .sequence
     """
-    here: Globals = ctx.obj
     with here.open() as session:
         for event in session.events(after, tables=table or (), follow=follow):
             write(views.event_line(event, as_json=here.output.as_json))
 
 
-def status(ctx: typer.Context) -> None:
+def status(here: Globals) -> None:
     """Show the state of the catalog.
 
     Tables, unpublished commits, problems, listeners, the store. The exit code is 1 if publishing
@@ -55,15 +54,13 @@ def status(ctx: typer.Context) -> None:
       headgate status
       headgate --lake http://127.0.0.1:8750 status --json
     """
-    here: Globals = ctx.obj
-    with here.session("Connecting") as session:
-        state = session.status()
+    state = here.call("Connecting", lambda session: session.status())
     if views.show_status(here.output, state):
         raise typer.Exit(1)
 
 
 def backup(
-    ctx: typer.Context, target: Annotated[Path, Argument(metavar="FILE", help="A new file.")]
+    here: Globals, target: Annotated[Path, Argument(metavar="FILE", help="A new file.")]
 ) -> None:
     """Copy the catalog's database to a new file.
 
@@ -73,9 +70,7 @@ def backup(
     For example:
       headgate backup /backups/lake-monday.db
     """
-    here: Globals = ctx.obj
-    with here.session("Copying") as session:
-        session.backup(target)
+    here.call("Copying", lambda session: session.backup(target))
     here.output.result(
         {"backup": str(target), "bytes": target.stat().st_size},
         f"Copied the catalog of {here.shown_lake} to {target}.",
@@ -83,7 +78,7 @@ def backup(
 
 
 def restore(
-    ctx: typer.Context,
+    here: Globals,
     backup: Annotated[Path, Argument(metavar="BACKUP", help="A file that `backup` wrote.")],
     address: Annotated[
         str, Argument(metavar="ADDRESS", help="The lake's directory, or sqlite:///FILE.")
@@ -102,7 +97,6 @@ def restore(
     from headgate.catalog import restoration  # slow to load
     from headgate.clock import SystemClock
 
-    here: Globals = ctx.obj
     database = database_file(address) if address else None
     if database is None:
         raise typer.BadParameter("only a directory or sqlite:///FILE can be restored to.")
@@ -118,7 +112,7 @@ def restore(
 
 
 def token(
-    ctx: typer.Context,
+    here: Globals,
     action: Annotated[
         Literal["create", "list", "revoke"],
         Argument(metavar="ACTION", help="create, list, revoke."),
@@ -140,24 +134,20 @@ def token(
       headgate token list
       headgate token revoke nightly-load
     """
-    here: Globals = ctx.obj
     token_name = _checked_name(name, action != "list")
     if days is not None and action != "create":
         raise typer.BadParameter("--days is only for `token create`.")
     if action == "list":
-        with here.session("Connecting") as session:
-            tokens = session.tokens()
+        tokens = here.call("Connecting", lambda session: session.tokens())
         views.show_tokens(here.output, tokens)
     elif action == "revoke":
-        with here.session("Connecting") as session:
-            session.revoke_token(token_name)
+        here.call("Connecting", lambda session: session.revoke_token(token_name))
         here.output.result({"token": token_name}, f"Revoked token {token_name}.")
     else:
         from headgate.clock import SystemClock  # slow to load
 
         expires = None if days is None else SystemClock().now_ms() + days * _DAY_MS
-        with here.session("Connecting") as session:
-            secret = session.create_token(token_name, expires)
+        secret = here.call("Connecting", lambda session: session.create_token(token_name, expires))
         here.output.result({"token": token_name, "secret": secret}, secret)
         here.output.note(
             f"This is the secret of token {token_name}. It is not shown again. Clients pass it as "
@@ -166,7 +156,7 @@ def token(
 
 
 def listener(
-    ctx: typer.Context,
+    here: Globals,
     action: Annotated[
         Literal["add", "list", "remove"], Argument(metavar="ACTION", help="add, list, remove.")
     ],
@@ -191,23 +181,21 @@ def listener(
       headgate listener list
       headgate listener remove warehouse
     """
-    here: Globals = ctx.obj
     listener_name = _checked_name(name, action != "list")
     if (url is None) is (action == "add"):
         raise typer.BadParameter("`listener add` needs --url; other actions do not take it.")
     if after is not None and action != "add":
         raise typer.BadParameter("--after is only for `listener add`.")
     if action == "list":
-        with here.session("Connecting") as session:
-            listeners = session.listeners()
+        listeners = here.call("Connecting", lambda session: session.listeners())
         views.show_listeners(here.output, listeners)
     elif action == "remove":
-        with here.session("Connecting") as session:
-            session.delete_listener(listener_name)
+        here.call("Connecting", lambda session: session.delete_listener(listener_name))
         here.output.result({"listener": listener_name}, f"Removed listener {listener_name}.")
     else:
-        with here.session("Connecting") as session:
-            added = session.put_listener(listener_name, url or "", after)
+        added = here.call(
+            "Connecting", lambda session: session.put_listener(listener_name, url or "", after)
+        )
         here.output.result(
             {"listener": added.name, "url": added.target, "position": added.position},
             f"Listener {added.name} receives events after sequence {added.position} at "
@@ -217,7 +205,7 @@ def listener(
 
 
 def location(
-    ctx: typer.Context,
+    here: Globals,
     action: Annotated[
         Literal["add", "list", "remove"], Argument(metavar="ACTION", help="add, list, remove.")
     ],
@@ -236,20 +224,17 @@ def location(
       headgate location list
       headgate location remove s3://bucket/landing
     """
-    here: Globals = ctx.obj
     if (url is None) is (action != "list"):
         raise typer.BadParameter("list takes no URL." if action == "list" else "a URL is required.")
     if action == "list":
-        with here.session("Connecting") as session:
-            locations = session.locations()
+        locations = here.call("Connecting", lambda session: session.locations())
         views.show_locations(here.output, locations)
     elif action == "add":
         with here.session("Connecting") as session:
             added = session.add_location(url or "").url
         here.output.result({"location": added}, f"Clients may put tables under {added}.")
     else:
-        with here.session("Connecting") as session:
-            session.remove_location(url or "")
+        here.call("Connecting", lambda session: session.remove_location(url or ""))
         here.output.result({"location": url}, f"Removed {url}: new tables there are refused.")
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # these are slow to load
 
 
 def append(
-    ctx: typer.Context, name: TableArgument, files: FilesArgument, format: FormatOption = "auto"
+    here: Globals, name: TableArgument, files: FilesArgument, format: FormatOption = "auto"
 ) -> None:
     """Append rows from files to a table.
 
@@ -29,11 +29,11 @@ def append(
       headgate append sales.orders rows.parquet
       cat rows.jsonl | headgate append sales.orders - --format json
     """
-    _write(ctx.obj, name, files, format, replacing=False)
+    _write(here, name, files, format, replacing=False)
 
 
 def overwrite(
-    ctx: typer.Context, name: TableArgument, files: FilesArgument, format: FormatOption = "auto"
+    here: Globals, name: TableArgument, files: FilesArgument, format: FormatOption = "auto"
 ) -> None:
     """Replace all rows of a table with rows from files.
 
@@ -44,11 +44,11 @@ def overwrite(
       headgate overwrite sales.prices prices.csv
       headgate show sales.prices --version 7
     """
-    _write(ctx.obj, name, files, format, replacing=True)
+    _write(here, name, files, format, replacing=True)
 
 
 def properties(
-    ctx: typer.Context,
+    here: Globals,
     name: TableArgument,
     assigned: Annotated[
         list[str] | None,
@@ -69,7 +69,6 @@ def properties(
       headgate properties sales.orders --set delta.appendOnly=true --set team=sales
       headgate properties sales.orders --unset team
     """
-    here: Globals = ctx.obj
     if assigned and unset:
         raise typer.BadParameter("--set and --unset need a commit each: run the command twice.")
     new = pairs(assigned)
@@ -88,7 +87,7 @@ def properties(
 
 
 def comment(
-    ctx: typer.Context,
+    here: Globals,
     name: TableArgument,
     text: Annotated[str, Argument(metavar="TEXT", help="The comment; an empty text removes it.")],
 ) -> None:
@@ -98,7 +97,6 @@ def comment(
       headgate comment sales.orders "what was sold, by day"
       headgate comment sales.orders ""
     """
-    here: Globals = ctx.obj
     with here.session("Changing the comment") as session:
         table = session.table(name)
         committed = table.comment(text or None)

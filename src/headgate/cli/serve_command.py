@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from typer import Option
 
 from headgate.cli.context import Globals
@@ -16,7 +15,7 @@ _STORE_OPTIONS = ("--store", "--lake")
 
 
 def serve(
-    ctx: typer.Context,
+    here: Globals,
     store: Annotated[
         str | None,
         Option(
@@ -53,7 +52,6 @@ def serve(
     """
     from headgate import serve as serving  # slow to load
 
-    here: Globals = ctx.obj
     store = here.lake if store is None else store
     hide_store(store)
     if log_level not in ("debug", "info", "warning", "error"):

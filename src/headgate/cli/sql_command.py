@@ -13,7 +13,7 @@ from headgate.errors import InvalidArgumentError
 
 
 def sql(
-    ctx: typer.Context,
+    here: Globals,
     text: Annotated[
         str | None, Option("--execute", "-e", metavar="TEXT", help="Statements to run.")
     ] = None,
@@ -44,7 +44,6 @@ def sql(
       headgate sql -f nightly.sql
       headgate sql -e "TABLE sales.orders" --format csv > orders.csv
     """
-    here: Globals = ctx.obj
     script = _script(text, file)
     from headgate.cli.spark_engine import SparkRunner  # these are slow to load
     from headgate.cli.sql_results import Results
