@@ -32,7 +32,7 @@ from headgate.cli import commands  # noqa: E402
 from headgate.cli.main import application  # noqa: E402
 from headgate.http import openapi  # noqa: E402
 from headgate.http.operations import Operation  # noqa: E402
-from headgate.http.routes import all_operations  # noqa: E402
+from headgate.http.routes import operations  # noqa: E402
 from headgate.protocol import table_states  # noqa: E402
 from headgate.settings import INTERNAL, Settings  # noqa: E402
 from tests.kit.marks import marks_under  # noqa: E402
@@ -91,7 +91,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield DOCS / "settings.md", settings_page()
     life = DOCS / "commit-life.md"
     yield life, fill(life.read_text(), "table", drawing(table_states.LIFECYCLE))
-    rows = all_operations()
+    rows = list(operations)
     api = DOCS / "http.md"
     text = fill(api.read_text(), "operations", operation_table(rows))
     yield api, fill(text, "problems", problem_table())

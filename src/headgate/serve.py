@@ -33,7 +33,7 @@ from headgate.catalog.listeners import WEBHOOK
 from headgate.catalog.webhook_addresses import WebhookAddresses
 from headgate.clock import RandomIds, SystemClock
 from headgate.errors import DamagedError, InvalidArgumentError
-from headgate.http import app, event_routes, routes, worker
+from headgate.http import app, worker
 from headgate.http.asgi import Application
 from headgate.http.auth import Tokens
 from headgate.http.connection import Limits
@@ -282,10 +282,6 @@ def create_app(serving: Serving, settings: Settings, identity: str | None) -> Ap
             on_stopped=fail,
         )
 
-        def ping() -> None:
-            local.refuse_if_disk_failed()
-            catalog.ping()
-
         hosts = [host for host in settings.allowed_hosts.split(",") if host.strip()]
         server = Server(
             catalog=catalog,
@@ -294,12 +290,10 @@ def create_app(serving: Serving, settings: Settings, identity: str | None) -> Ap
             ids=ids,
             tokens=Tokens(catalog.principal_of, clock) if serving.auth else None,
             origins=Origins(None if serving.auth else serving.host, hosts),
-            gauges=lambda: event_routes.gauges(catalog.status()),
-            ping=ping,
         )
         receivers = WebhookAddresses(settings.listener_networks)
         catalog.deliver(WEBHOOK, lambda url: Webhook(url, receivers))
-        return app.Application(server, routes.all_operations(), on_stop=catalog.close)
+        return app.Application(server, on_stop=catalog.close)
 
     return Starting(build)
 

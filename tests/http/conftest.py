@@ -14,7 +14,7 @@ from headgate._connect import embedded_catalog
 from headgate.catalog.service import Catalog
 from headgate.client.remote import RemoteCatalog
 from headgate.clock import RandomIds, SystemClock
-from headgate.http import app, routes
+from headgate.http import app
 from headgate.http.auth import Tokens
 from headgate.http.server import PROPOSERS, Server
 from headgate.settings import Settings
@@ -74,7 +74,7 @@ def serving(
     catalog.add_location("file:///elsewhere")
     tokens = Tokens(catalog.principal_of, clock) if auth else None
     server = Server(catalog=catalog, settings=settings, clock=clock, ids=ids, tokens=tokens)
-    transport = AsgiTransport(app.Application(server, routes.all_operations()))
+    transport = AsgiTransport(app.Application(server))
     with (
         transport.running(),
         httpx.Client(

@@ -37,7 +37,7 @@ class Request:
     """A request that reserves its size and then stays in its transfer."""
 
     def __init__(self, room: Room, size: int) -> None:
-        self.share = room.budget.share()
+        self.share = Share(room.budget)
         self._size = size
         self._end = asyncio.Event()
         self.task = asyncio.create_task(self._run(self.share))
@@ -153,7 +153,7 @@ async def test_a_stalled_transfer_that_nobody_waits_for_has_its_whole_time(room:
 
 @in_a_loop
 async def test_waiting_for_memory_in_vain_ends_as_busy(room: Room) -> None:
-    processing = room.budget.share()
+    processing = Share(room.budget)
     assert processing.resize(7 * MEGABYTE)
     waiting = room.request(MEGABYTE)
     await asyncio.sleep(0)
@@ -179,12 +179,12 @@ async def test_one_that_leaves_the_queue_lets_the_next_one_go_on(room: Room) -> 
 
 @in_a_loop
 async def test_a_response_takes_over_the_bytes_of_its_request(room: Room) -> None:
-    share = room.budget.share()
+    share = Share(room.budget)
     assert share.resize(7 * MEGABYTE)
     assert share.resize(5 * MEGABYTE)
-    other = room.budget.share()
+    other = Share(room.budget)
     assert other.resize(2 * MEGABYTE)
-    assert not room.budget.share().resize(2 * MEGABYTE)
+    assert not Share(room.budget).resize(2 * MEGABYTE)
     share.release()
     other.release()
     assert room.budget.used == 0

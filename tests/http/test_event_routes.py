@@ -22,7 +22,7 @@ from headgate.errors import (
     UnsupportedByCatalogError,
     VersionGoneError,
 )
-from headgate.http import app, event_routes
+from headgate.http import app
 from headgate.http.server import Server
 from headgate.http.webhooks import SEQUENCE_HEADER, Webhook
 from headgate.protocol.actions import Sequence
@@ -71,9 +71,8 @@ def served(tmp_path: Path) -> Iterator[Served]:
         settings=settings,
         clock=CLOCK,
         ids=IDS,
-        gauges=lambda: event_routes.gauges(catalog.status()),
     )
-    transport = AsgiTransport(app.Application(server, list(event_routes.operations)))
+    transport = AsgiTransport(app.Application(server))
     with transport.running():
         served = Served(catalog, server, transport)
         for name in "ab":

@@ -14,7 +14,6 @@ import pytest
 from headgate.catalog.stores.port import InDoubtError
 from headgate.clock import RandomIds
 from headgate.errors import UnavailableError
-from headgate.http import event_routes
 from headgate.http.metrics import Gauge, Metrics
 from headgate.names import TableName
 from headgate.protocol.actions import encode, join
@@ -318,7 +317,6 @@ def test_a_store_that_cannot_be_reached_is_503_with_the_request_id_and_in_the_lo
 
     monkeypatch.setattr(served.catalog, "ping", gone)
     monkeypatch.setattr(served.catalog, "status", gone)
-    served.server.gauges = lambda: event_routes.gauges(served.catalog.status())
     answer = served.http.get(path, headers={"x-request-id": "mine-3"})
     assert answer.status_code == 503
     problem = served.problem(answer)
@@ -347,7 +345,6 @@ def test_a_server_that_can_decide_nothing_any_more_is_not_healthy(
 
 
 def test_what_a_worker_counts_says_which_worker_counted_it(served: Served) -> None:
-    served.server.gauges = lambda: event_routes.gauges(served.catalog.status())
     make(served)
     lines = served.http.get("/metrics").text.splitlines()
     samples = [line for line in lines if not line.startswith("#")]

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from headgate.http.operations import Operation
-from headgate.http.routes import all_operations
+from headgate.http.routes import operations
 from headgate.http.unity import preview, rest, v1
 from tests.http import test_fuzz as native
 from tests.http.conftest import Served, serving
 from tests.http.unity import test_fuzz as unity
 from tests.kit import shows
 
-NATIVE = {operation.name: operation for operation in all_operations()}
+NATIVE = {operation.name: operation for operation in operations}
 UNITY = {
     operation.name: operation for dialect in (rest, v1, preview) for operation in dialect.operations
 }

@@ -288,7 +288,7 @@ def tight(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Served]:
 
 def all_taken(served: Served) -> Share:
     """Have others hold all memory for large bodies."""
-    share = served.server.budget.share()
+    share = Share(served.server.budget)
     assert share.resize(7 << 19)  # an eighth is for small bodies
     return share
 
@@ -315,7 +315,7 @@ def test_a_large_response_is_made_when_there_is_memory_for_it(
     monkeypatch.setattr(endpoint, "encoded", watched)
     with ThreadPoolExecutor(20) as clients:
         answers = [clients.submit(tight.http.get, path) for _ in range(20)]
-        eventually(lambda: len(tight.server.budget._large._waiting) == 20)
+        eventually(lambda: len(tight.server.budget._large.waiting) == 20)
         # Neither memory nor threads are taken from those who need little.
         assert tight.http.get("/v1/names/another1").status_code == 200
         assert len(written) == 1

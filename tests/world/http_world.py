@@ -7,7 +7,7 @@ from typing import Any
 
 from headgate.catalog.service import Catalog
 from headgate.client.remote import RemoteCatalog
-from headgate.http import app, routes
+from headgate.http import app
 from headgate.http.server import Server
 from tests.kit.asgi import AsgiTransport
 from tests.kit.world import World
@@ -22,7 +22,7 @@ class ServedWorld(World):
         server = Server(
             catalog=self.catalog, settings=self.settings, clock=self.clock, ids=self.ids
         )
-        transport = AsgiTransport(app.Application(server, routes.all_operations()))
+        transport = AsgiTransport(app.Application(server))
         self._running = ExitStack()
         self._running.enter_context(transport.running())
         self._remote = RemoteCatalog(

@@ -1,11 +1,10 @@
 """Bodies of the native API, beside `api.messages`: names in camel case, bytes as base64."""
 
-import enum
 import json
 import re
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -80,17 +79,11 @@ class NewTable(messages.Message, frozen=True, kw_only=True):
     external: External | None = None
 
 
-class Wanted(enum.Enum):
-    """States that a table can be set to."""
-
-    ACTIVE = "active"
-
-
 class TableChange(messages.Message, frozen=True, kw_only=True):
     """A new name; with the state `active`, a dropped table is undropped."""
 
     name: str | None = None
-    state: Wanted | None = None
+    state: Literal["active"] | None = None
 
 
 class UpTo(messages.Message, frozen=True, kw_only=True):

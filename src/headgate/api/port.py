@@ -88,8 +88,9 @@ class Publishing(Protocol):
 # Tables
 
 
-class NamespaceRegistry(Protocol):
-    """Catalogs with namespaces."""
+@runtime_checkable
+class Registry(Protocol):
+    """Catalogs that keep tables by name, in namespaces."""
 
     def namespaces(self) -> tuple[SchemaName, ...]:
         """List all namespaces."""
@@ -105,10 +106,6 @@ class NamespaceRegistry(Protocol):
 
     def rename_catalog(self, name: str, new_name: str) -> None:
         """Rename a catalog with all its schemas and tables."""
-
-
-class TableRegistry(Protocol):
-    """Catalogs that create, name and delete tables."""
 
     def tables(
         self, namespace: SchemaName | None = None, *, dropped: bool = False
@@ -132,10 +129,6 @@ class TableRegistry(Protocol):
     def purge_table(self, table_id: TableId, *, progress: Progress | None = None) -> int:
         """Delete a dropped table's files, or the rest of them; return how many. Spec: CM-40."""
 
-
-class StagingRegistry(Protocol):
-    """Catalogs with staging tables."""
-
     def stage_table(
         self, location: str | None = None, *, namespace: SchemaName | None = None
     ) -> messages.StagingTable:
@@ -146,11 +139,6 @@ class StagingRegistry(Protocol):
 
     def register_table(self, name: TableName, table_id: TableId) -> messages.Resolved:
         """Check version 0 of a staging table and give the table its name. Spec: LC-02."""
-
-
-@runtime_checkable
-class Registry(NamespaceRegistry, TableRegistry, StagingRegistry, Protocol):
-    """Catalogs that keep tables by name."""
 
 
 @runtime_checkable

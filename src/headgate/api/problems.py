@@ -73,28 +73,15 @@ def from_answer(
     answer: Rejected | VersionTaken, *, is_staged: bool, request_id: str | None = None
 ) -> Problem:
     """Convert the answer to a proposal that was not ratified; the document contains it."""
-    match answer:
-        case VersionTaken():
-            code, retry = (
-                "must-restage" if is_staged else "version-taken",
-                errors.Retry.AFTER_REFRESH,
-            )
-            detail = "Others took the version; their commits are in the answer."
-            remedy = "Move past the winners, then propose above the latest version."
-        case Rejected(violations=()):
-            code, retry, remedy = (
-                errors.ConflictError.code,
-                errors.ConflictError.retry,
-                errors.ConflictError.remedy,
-            )
-            detail = "; ".join(map(str, answer.conflicts))
-        case Rejected():
-            code, retry, remedy = (
-                errors.InvalidCommitError.code,
-                errors.Retry.NEVER,
-                errors.InvalidCommitError.remedy,
-            )
-            detail = "; ".join(map(str, answer.violations))
+    if isinstance(answer, VersionTaken):
+        code = "must-restage" if is_staged else "version-taken"
+        retry = errors.Retry.AFTER_REFRESH
+        detail = "Others took the version; their commits are in the answer."
+        remedy = "Move past the winners, then propose above the latest version."
+    else:
+        kind = errors.InvalidCommitError if answer.violations else errors.ConflictError
+        code, retry, remedy = kind.code, kind.retry, kind.remedy
+        detail = "; ".join(map(str, answer.violations or answer.conflicts))
     return _problem(
         code, detail, remedy, retry, request_id=request_id, txn_id=answer.txn_id, answer=answer
     )

@@ -22,7 +22,16 @@ from headgate.cli.operator_commands import (
     status,
     token,
 )
-from headgate.cli.options import DroppedArgument, TableArgument, names, pairs
+from headgate.cli.options import (
+    DroppedArgument,
+    IfNotExistsOption,
+    NamespaceArgument,
+    NewNameArgument,
+    OptionalTableArgument,
+    TableArgument,
+    names,
+    pairs,
+)
 from headgate.cli.output import counted
 from headgate.cli.row_commands import append, comment, overwrite, properties
 from headgate.cli.serve_command import serve
@@ -46,9 +55,7 @@ def init(
         str | None,
         Option(metavar="URL", help="Where its tables are stored; default: beside the database."),
     ] = None,
-    if_not_exists: Annotated[
-        bool, Option("--if-not-exists", help="Do nothing if it exists.")
-    ] = False,
+    if_not_exists: IfNotExistsOption = False,
 ) -> None:
     """Create a lake.
 
@@ -83,14 +90,12 @@ def init(
 
 def create_namespace(
     here: Globals,
-    name: Annotated[str, Argument(metavar="NAME", help="schema or catalog.schema.")],
+    name: NamespaceArgument,
     storage_root: Annotated[
         str | None,
         Option(metavar="URL", help="Where its tables are stored; default: the lake's root."),
     ] = None,
-    if_not_exists: Annotated[
-        bool, Option("--if-not-exists", help="Do nothing if it exists.")
-    ] = False,
+    if_not_exists: IfNotExistsOption = False,
 ) -> None:
     """Create a namespace for tables.
 
@@ -107,10 +112,7 @@ def create_namespace(
     here.output.result({"namespace": full}, f"Created the namespace {full}.")
 
 
-def drop_namespace(
-    here: Globals,
-    name: Annotated[str, Argument(metavar="NAME", help="schema or catalog.schema.")],
-) -> None:
+def drop_namespace(here: Globals, name: NamespaceArgument) -> None:
     """Drop an empty namespace.
 
     For example:
@@ -121,11 +123,7 @@ def drop_namespace(
     here.output.result({"namespace": full}, f"Dropped the namespace {full}.")
 
 
-def rename_namespace(
-    here: Globals,
-    old: Annotated[str, Argument(metavar="NAME", help="schema or catalog.schema.")],
-    new: Annotated[str, Argument(metavar="NEW", help="Its new name.")],
-) -> None:
+def rename_namespace(here: Globals, old: NamespaceArgument, new: NewNameArgument) -> None:
     """Rename a namespace within its catalog.
 
     Its tables keep their ids, data and history.
@@ -143,7 +141,7 @@ def rename_namespace(
 def rename_catalog(
     here: Globals,
     old: Annotated[str, Argument(metavar="NAME", help="A catalog other than main.")],
-    new: Annotated[str, Argument(metavar="NEW", help="Its new name.")],
+    new: NewNameArgument,
 ) -> None:
     """Rename a catalog with all its namespaces and tables.
 
@@ -175,9 +173,7 @@ def create(
     create_namespace: Annotated[
         bool, Option("--create-namespace", help="Create the namespace if it does not exist.")
     ] = False,
-    if_not_exists: Annotated[
-        bool, Option("--if-not-exists", help="Do nothing if the table exists.")
-    ] = False,
+    if_not_exists: IfNotExistsOption = False,
 ) -> None:
     """Create a table.
 
@@ -243,9 +239,7 @@ def register_external(
 
 def show(
     here: Globals,
-    name: Annotated[
-        str | None, Argument(metavar="TABLE", help="A table; default: all tables.")
-    ] = None,
+    name: OptionalTableArgument = None,
     limit: Annotated[int, Option(metavar="N", min=0, help="Show at most N rows.")] = 10,
     version: Annotated[
         int | None, Option(metavar="V", help="Show this version of the table.")
@@ -376,11 +370,7 @@ def checkpoint(
     )
 
 
-def rename(
-    here: Globals,
-    old: TableArgument,
-    new: Annotated[str, Argument(metavar="NEW", help="Its new name.")],
-) -> None:
+def rename(here: Globals, old: TableArgument, new: NewNameArgument) -> None:
     """Rename a table.
 
     Its id, data and history stay the same. Programs that have it open are not affected.
@@ -451,9 +441,7 @@ def purge(
 
 def fsck(
     here: Globals,
-    name: Annotated[
-        str | None, Argument(metavar="TABLE", help="A table; default: all tables.")
-    ] = None,
+    name: OptionalTableArgument = None,
     repair: Annotated[
         bool, Option("--repair", help="Carry out the repairs that are possible.")
     ] = False,

@@ -12,6 +12,12 @@ TableArgument = Annotated[
 DroppedArgument = Annotated[
     str, Argument(metavar="TABLE", help="Its former name, or its id: `headgate show -d`.")
 ]
+OptionalTableArgument = Annotated[
+    str | None, Argument(metavar="TABLE", help="A table; default: all tables.")
+]
+NamespaceArgument = Annotated[str, Argument(metavar="NAME", help="schema or catalog.schema.")]
+NewNameArgument = Annotated[str, Argument(metavar="NEW", help="Its new name.")]
+IfNotExistsOption = Annotated[bool, Option("--if-not-exists", help="Do nothing if it exists.")]
 FilesArgument = Annotated[list[str], Argument(metavar="FILE", help="Files; - for standard input.")]
 FormatOption = Annotated[
     str, Option(metavar="FORMAT", help="csv, json, parquet; auto: from the file extension.")

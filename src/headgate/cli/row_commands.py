@@ -1,6 +1,6 @@
 """Commands that commit to a table: append, overwrite, properties, comment."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
@@ -9,9 +9,6 @@ from headgate.cli.context import Globals
 from headgate.cli.input_files import Rows, format_of, on_disk
 from headgate.cli.options import FilesArgument, FormatOption, TableArgument, pairs
 from headgate.cli.output import counted, iso_time, key_values
-
-if TYPE_CHECKING:  # these are slow to load
-    pass
 
 
 def append(

@@ -1,5 +1,6 @@
 """Tables without a catalog, opened by their paths."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -15,8 +16,35 @@ from headgate.table.snapshot import Snapshot
 ArrowTable: TypeAlias = Any
 
 
+class TableProperties(ABC):
+    """The properties of a table at the version of its snapshot."""
+
+    @abstractmethod
+    def _known(self) -> Snapshot: ...
+
+    @property
+    def location(self) -> str:
+        return self._known().location
+
+    @property
+    def version(self) -> Version:
+        return self._known().version
+
+    @property
+    def schema(self) -> StructType:
+        return self._known().schema
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        return tuple(self._known().partition_columns)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return dict(self._known().metadata.configuration)
+
+
 @checked
-class PlainTable:
+class PlainTable(TableProperties):
     """A version of a Delta table without a catalog, for reading."""
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -25,25 +53,8 @@ class PlainTable:
     def __repr__(self) -> str:
         return f"PlainTable({self.location}, version {self.version})"
 
-    @property
-    def location(self) -> str:
-        return self._snapshot.location
-
-    @property
-    def version(self) -> Version:
-        return self._snapshot.version
-
-    @property
-    def schema(self) -> StructType:
-        return self._snapshot.schema
-
-    @property
-    def partition_columns(self) -> tuple[str, ...]:
-        return tuple(self._snapshot.partition_columns)
-
-    @property
-    def properties(self) -> dict[str, str]:
-        return dict(self._snapshot.metadata.configuration)
+    def _known(self) -> Snapshot:
+        return self._snapshot
 
     def snapshot(self) -> Snapshot:
         return self._snapshot

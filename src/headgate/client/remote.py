@@ -6,7 +6,7 @@ first answer; if no answer comes at all, the outcome is reported as unknown.
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -28,6 +28,7 @@ from headgate.protocol.commit.content import Inline, Put
 from headgate.protocol.log.known_files import KnownFile
 
 Body = TypeVar("Body")
+Page = TypeVar("Page", bodies.CommitPage, bodies.Timeline, bodies.Tables)
 
 _PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 10.0
@@ -108,28 +109,22 @@ class RemoteCatalog:
     ) -> messages.RatifiedCommits:
         path = f"{_path_of(table_id)}/commits"
         commits: list[messages.RatifiedCommit] = []
-        while True:
-            page = self._get(path, bodies.CommitPage, first=first, last=last)
+        begin = first
+        for page in self._pages(path, bodies.CommitPage, "first", first=first, last=last):
             # Commits that were held when a page was read may be published and no longer held when
             # the next one is: return the end of the range, without a gap.
-            if commits and (not page.commits or page.commits[0].version != first):
+            if commits and (not page.commits or page.commits[0].version != begin):
                 commits.clear()
             commits += page.commits
-            if page.next is None:
-                return messages.RatifiedCommits(latest=page.latest, commits=tuple(commits))
-            first = page.next
+            latest, begin = page.latest, page.next
+        return messages.RatifiedCommits(latest=latest, commits=tuple(commits))
 
     def timeline(
         self, table_id: TableId, first: Version | None = None, last: Version | None = None
     ) -> tuple[messages.TimelineEntry, ...]:
         path = f"{_path_of(table_id)}/timeline"
-        entries: list[messages.TimelineEntry] = []
-        while True:
-            page = self._get(path, bodies.Timeline, first=first, last=last)
-            entries += page.entries
-            if page.next is None:
-                return tuple(entries)
-            first = page.next
+        pages = self._pages(path, bodies.Timeline, "first", first=first, last=last)
+        return tuple(entry for page in pages for entry in page.entries)
 
     def outcome(self, txn_id: TxnId) -> messages.Ratified | messages.Rejected | None:
         kind: Any = messages.Ratified | messages.Rejected
@@ -203,20 +198,9 @@ class RemoteCatalog:
     def tables(
         self, namespace: SchemaName | None = None, *, dropped: bool = False
     ) -> tuple[messages.TableEntry, ...]:
-        entries: list[messages.TableEntry] = []
-        after: str | None = None
-        while True:
-            page = self._get(
-                "/v1/tables",
-                bodies.Tables,
-                namespace=namespace,
-                dropped="true" if dropped else None,
-                after=after,
-            )
-            entries += page.tables
-            after = page.next
-            if after is None:
-                return tuple(entries)
+        which = {"namespace": namespace, "dropped": "true" if dropped else None}
+        pages = self._pages("/v1/tables", bodies.Tables, "after", **which)
+        return tuple(entry for page in pages for entry in page.tables)
 
     def stage_table(
         self, location: str | None = None, *, namespace: SchemaName | None = None
@@ -253,7 +237,7 @@ class RemoteCatalog:
 
     def undrop_table(self, table_id: TableId, name: TableName | None = None) -> None:
         new = None if name is None else str(name)
-        body = bodies.TableChange(name=new, state=bodies.Wanted.ACTIVE)
+        body = bodies.TableChange(name=new, state="active")
         self._request_change("PATCH", _path_of(table_id), body)
 
     def purge_table(self, table_id: TableId, *, progress: Progress | None = None) -> int:
@@ -318,6 +302,17 @@ class RemoteCatalog:
             return _decoded(self._repeat(lambda: self._send("GET", path, None)), kind)
         except LostError as lost:
             raise errors.UnavailableError(f"The server did not answer: {lost}.") from lost
+
+    def _pages(
+        self, path: str, kind: type[Page], begin: str, **parameters: object
+    ) -> Iterator[Page]:
+        """Yield the pages of an answer; `begin` is the parameter that names where one begins."""
+        while True:
+            page = self._get(path, kind, **parameters)
+            yield page
+            if page.next is None:
+                return
+            parameters[begin] = page.next
 
     def _change(self, method: str, path: str, body: object, kind: type[Body]) -> Body:
         """Request a change under a new key; return its decoded answer."""

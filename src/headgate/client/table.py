@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
 
 from headgate import errors
 from headgate.api.messages import Resolved, TimelineEntry
@@ -11,6 +10,7 @@ from headgate.arguments import When, checked, milliseconds, refuse_several
 from headgate.client import arrow_io, maintenance, table_changes
 from headgate.client.detail import TableDetail, detail_of
 from headgate.client.history import HistoryEntry, history_of
+from headgate.client.plain_table import ArrowTable, TableProperties
 from headgate.client.table_changes import UNCHANGED, Alteration, ColumnChange, RowCheck, Unchanged
 from headgate.client.table_definition import (
     AnySchema,
@@ -27,28 +27,25 @@ from headgate.client.table_definition import (
     type_of,
 )
 from headgate.client.transaction import Change, Committed, Committer, OperationInfo, as_text
-from headgate.protocol.actions import Action, AddFile, TableId, TxnId, Version, removals
+from headgate.protocol.actions import Action, TableId, TxnId, Version, removals
 from headgate.protocol.actions import Sequence as SequenceNumber
 from headgate.protocol.commit.conflicts import Scan
 from headgate.protocol.data_paths import normal_path
 from headgate.protocol.encoding import replaced
 from headgate.protocol.expressions.predicates import Predicate
 from headgate.protocol.schema.alteration import AddedColumn, Position
-from headgate.protocol.schema.types import StructType, find
+from headgate.protocol.schema.types import find
 from headgate.storage.object_store import ObjectStore
 from headgate.table import snapshot_loader
 from headgate.table.snapshot import Snapshot
 from headgate.table.snapshot_cache import SnapshotCache
-
-# pyarrow is imported only by `client.arrow_io`, and has no type annotations.
-ArrowTable: TypeAlias = Any
 
 _PUBLISHED_AT_ONCE = 250  # commits between two reports of progress
 _MAX_UNSEEN = 64  # commits of its own that a handle may not have loaded before an append
 
 
 @checked
-class Table:
+class Table(TableProperties):
     """A catalog-managed table, by its id. Spec: LC-04.
 
     Its properties are of the version that this handle saw last. A read resolves the table first,
@@ -88,22 +85,6 @@ class Table:
     @property
     def location(self) -> str:
         return self._latest.location
-
-    @property
-    def version(self) -> Version:
-        return self._known().version
-
-    @property
-    def schema(self) -> StructType:
-        return self._known().schema
-
-    @property
-    def partition_columns(self) -> tuple[str, ...]:
-        return tuple(self._known().partition_columns)
-
-    @property
-    def properties(self) -> dict[str, str]:
-        return dict(self._known().metadata.configuration)
 
     @property
     def newest_seen(self) -> Snapshot:
@@ -163,40 +144,27 @@ class Table:
         """Add rows from Arrow, pandas, polars or a list of dicts. Spec: IN-01, CM-44."""
         rows = arrow_io.rows_of(rows, self._latest.schema)
         if hasattr(rows, "read_next_batch"):  # a stream can be read only once
-            return self._commit(self._appending(self.snapshot(), rows))
+            return self._commit(self._writing(self.snapshot(), rows))
         # A blind append is rebased past any commits, so the table is not resolved first; unless
         # there are so many that reading them costs more than resolving.
         base = self._latest
         if self._reached - base.version > _MAX_UNSEEN:
             base = self._refreshed()
         try:
-            return self._commit(self._appending(base, rows))
+            return self._commit(self._writing(base, rows))
         except (errors.ConflictError, errors.InvalidDataError):
             # The base may be as old as this handle; commits before this call do not conflict.
             newest = self.snapshot()
             if newest.version == base.version:
                 raise
-            return self._commit(self._appending(newest, rows))
+            return self._commit(self._writing(newest, rows))
 
     def overwrite(self, rows: ArrowTable) -> Committed:
         """Replace all rows."""
         base = self.snapshot()
         rows = arrow_io.rows_of(rows, base.schema)
         refuse_removals(base)
-        adds = self._write_files(base, rows)
-        removed = list(base.files())
-        return self._commit(
-            self._change(
-                base,
-                actions=(*removals(removed, self.committer.clock.now_ms()), *adds),
-                operation=OperationInfo(
-                    "WRITE",
-                    {"mode": "Overwrite", "partitionBy": as_text(base.partition_columns)},
-                    added_metrics(adds) | removed_metrics(removed),
-                ),
-                scans=(Scan(table_id=self._id, version=base.version),),
-            )
-        )
+        return self._commit(self._writing(base, rows, replaces=True))
 
     def remove(self, paths: Iterable[str]) -> Committed:
         """Remove whole files, by their paths in the log."""
@@ -325,7 +293,7 @@ class Table:
         base = None
         if if_exists:
             base = self.snapshot()
-            if not table_changes.has_constraint(base, name):
+            if table_changes.constraint_of(base, name) is None:
                 return None
         return self._alter(
             lambda base: table_changes.drop_constraint(base, name, if_exists=if_exists), base
@@ -441,26 +409,21 @@ class Table:
     ) -> Change:
         return Change(self._id, base, self._ways, actions, operation, scans)
 
-    def _appending(self, base: Snapshot, rows: ArrowTable) -> Change:
-        adds = self._write_files(base, rows)
-        return self._change(
-            base,
-            actions=tuple(adds),
-            operation=OperationInfo(
-                "WRITE",
-                {"mode": "Append", "partitionBy": as_text(base.partition_columns)},
-                added_metrics(adds),
-            ),
-        )
-
-    def _write_files(self, base: Snapshot, rows: ArrowTable) -> list[AddFile]:
-        return arrow_io.write_files(
-            base,
-            rows,
-            store=base.store,
-            new_id=self.committer.ids.random,
-            now_ms=self.committer.clock.now_ms(),
-        )
+    def _writing(self, base: Snapshot, rows: ArrowTable, *, replaces: bool = False) -> Change:
+        """Write rows as files; return the change that adds them, or replaces all rows by them."""
+        ids, now_ms = self.committer.ids, self.committer.clock.now_ms()
+        adds = arrow_io.write_files(base, rows, store=base.store, new_id=ids.random, now_ms=now_ms)
+        actions: tuple[Action, ...] = tuple(adds)
+        metrics = added_metrics(adds)
+        scans: tuple[Scan, ...] = ()
+        if replaces:
+            removed = list(base.files())
+            actions = (*removals(removed, now_ms), *actions)
+            metrics |= removed_metrics(removed)
+            scans = (Scan(table_id=self._id, version=base.version),)
+        mode = "Overwrite" if replaces else "Append"
+        parameters = {"mode": mode, "partitionBy": as_text(base.partition_columns)}
+        return self._change(base, actions, OperationInfo("WRITE", parameters, metrics), scans)
 
     def _alter(
         self, build: Callable[[Snapshot], Alteration], base: Snapshot | None = None

@@ -205,7 +205,7 @@ def add_constraint(
     """Add a CHECK constraint; existing rows are checked first."""
     if not name.strip() or not condition.strip():
         raise errors.InvalidArgumentError("A constraint needs a name and a condition.")
-    if (existing := _constraint(base, name)) is not None:
+    if (existing := constraint_of(base, name)) is not None:
         raise errors.AlreadyExistsError(
             f"{base.label} has a constraint {existing} already.",
             remedy="Choose another name, or drop the constraint first.",
@@ -224,7 +224,7 @@ def add_constraint(
 
 def drop_constraint(base: Snapshot, name: str, *, if_exists: bool) -> Alteration:
     """Drop a CHECK constraint."""
-    existing = _constraint(base, name)
+    existing = constraint_of(base, name)
     if existing is None and not if_exists:
         raise errors.NotFoundError(
             f"{base.label} has no constraint {name}.", remedy="See table.properties."
@@ -238,12 +238,8 @@ def drop_constraint(base: Snapshot, name: str, *, if_exists: bool) -> Alteration
     return Alteration(metadata, OperationInfo("DROP CONSTRAINT", parameters))
 
 
-def has_constraint(base: Snapshot, name: str) -> bool:
-    """Return True if a table has a constraint of this name."""
-    return _constraint(base, name) is not None
-
-
-def _constraint(base: Snapshot, name: str) -> str | None:
+def constraint_of(base: Snapshot, name: str) -> str | None:
+    """Return the name of a table's constraint as it was written; None if there is none."""
     known = delta.check_constraints(base.properties)
     return next((constraint for constraint in known if fold(constraint) == fold(name)), None)
 
@@ -343,17 +339,13 @@ def _position_parameter(position: Position | None) -> dict[str, str]:
 
 
 def _column_parameters(path: delta.Path, item: delta.StructField) -> dict[str, object]:
+    nested = {delta.StructType: "struct", delta.ArrayType: "array", delta.MapType: "map"}
     return {
         "name": dotted(path),
-        "type": _type_name(item.type),
+        "type": nested.get(type(item.type)) or str(item.type),
         "nullable": item.nullable,
         "metadata": dict(item.metadata),
     }
-
-
-def _type_name(data_type: delta.DataType) -> str:
-    nested = {delta.StructType: "struct", delta.ArrayType: "array", delta.MapType: "map"}
-    return nested.get(type(data_type)) or str(data_type)
 
 
 def path_of(column: str | Sequence[str]) -> delta.Path:

@@ -5,24 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import cache
 from http import HTTPStatus
 
 from headgate.api import bodies, problems
 from headgate.errors import HeadgateError, InvalidArgumentError, NotFoundError
-from headgate.http import openapi
+from headgate.http import openapi, routes
 from headgate.http.asgi import Receive, Scope, Send
 from headgate.http.endpoint import Endpoint, respond, response_start, unexpected
-from headgate.http.metrics import CONTENT_TYPE, Gauge
-from headgate.http.operations import Operation, Pool
+from headgate.http.metrics import CONTENT_TYPE, Gauge, state_gauges
+from headgate.http.operations import Pool
 from headgate.http.routing import Routes
 from headgate.http.server import Server
 from headgate.http.unity import preview, rest, v1
 from headgate.http.unity import problems as dialects
 from headgate.protocol.encoding import replaced
 from headgate.release import version
+from headgate.storage import local
 
 _log = logging.getLogger("headgate.http")
 
@@ -30,17 +31,17 @@ _log = logging.getLogger("headgate.http")
 class Application:
     """Answers requests for operations, and for the pages that operators need."""
 
-    def __init__(
-        self,
-        server: Server,
-        operations: Sequence[Operation],
-        on_stop: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, server: Server, on_stop: Callable[[], None] = lambda: None) -> None:
         """Create the application; `on_stop` is called after the last request is answered."""
         self._server = server
         self._on_stop = on_stop
         self._routes: Routes[Endpoint] = Routes()
-        for operation in (*operations, *rest.operations, *v1.operations, *preview.operations):
+        for operation in (
+            *routes.operations,
+            *rest.operations,
+            *v1.operations,
+            *preview.operations,
+        ):
             self._routes.add(operation.method, operation.path, Endpoint(server, operation))
         # Each returns the body and its type. They need no token.
         self.pages: dict[str, Callable[[], Awaitable[tuple[bytes, str]]]] = {
@@ -49,12 +50,6 @@ class Application:
             "/health": self._health,
             "/health/ready": self._readiness,
         }
-
-        @cache  # slow to create, and seldom read
-        def document() -> bytes:
-            return json.dumps(openapi.document(operations, version()), indent=1).encode()
-
-        self._document = document
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -99,7 +94,7 @@ class Application:
         await respond(send, response_start(status, content, kind, request_id, extra), content)
 
     async def _openapi(self) -> tuple[bytes, str]:
-        return await self._server.run(Pool.READS, self._document), bodies.JSON
+        return await self._server.run(Pool.READS, _document), bodies.JSON
 
     async def _health(self) -> tuple[bytes, str]:
         await self._server.run(Pool.READS, self._ping)
@@ -116,15 +111,21 @@ class Application:
         return _healthy("ready")
 
     def _ping(self) -> None:
-        (self._server.ping or self._server.catalog.ping)()
+        local.refuse_if_disk_failed()
+        self._server.catalog.ping()
 
     async def _metrics(self) -> tuple[bytes, str]:
         server = self._server
-        gauges = await server.run(Pool.READS, server.gauges)
+        gauges = state_gauges(await server.run(Pool.READS, server.catalog.status))
         gauges["bodies_bytes"] = Gauge(
             "Bytes of request and response bodies in memory.", server.budget.used, is_own=True
         )
         return server.metrics.text(gauges).encode(), CONTENT_TYPE
+
+
+@cache  # slow to create, and seldom read
+def _document() -> bytes:
+    return json.dumps(openapi.document(routes.operations, version()), indent=1).encode()
 
 
 def _healthy(status: str) -> tuple[bytes, str]:

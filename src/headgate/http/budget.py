@@ -28,19 +28,15 @@ class Budget:
     """Divides the limit among the requests, in the order in which they ask."""
 
     def __init__(self, limit_bytes: int, clock: Clock) -> None:
-        self._clock = clock
+        self.now = clock.monotonic
         self._small = _Pool(limit_bytes // _FOR_SMALL)
         self._large = _Pool(limit_bytes - limit_bytes // _FOR_SMALL)
-        self._transfers: dict[Share, None] = {}
+        self.transfers: dict[Share, None] = {}  # in the order in which they began
 
     @property
     def used(self) -> int:
         """Bytes that are reserved now."""
         return self._small.used + self._large.used
-
-    def share(self) -> Share:
-        """Give a request its share, which is empty at first."""
-        return Share(self)
 
     async def watch(self) -> None:
         """End transfers that are out of time, or in the way of others; runs until cancelled.
@@ -53,8 +49,8 @@ class Budget:
 
     def check(self) -> None:
         """End the transfers that have to end now."""
-        now = self._clock.monotonic()
-        for share in [share for share in self._transfers if share.deadline < now]:
+        now = self.now()
+        for share in [share for share in self.transfers if share.deadline < now]:
             share.end(BusyError(_FULL) if share.is_waiting else TooSlowError(share.late))
         for pool in (self._small, self._large):
             self._make_room(pool, now)
@@ -63,7 +59,7 @@ class Budget:
         missing = pool.missing()
         if missing <= 0:
             return
-        slow = [share for share in self._transfers if share.pool is pool and share.is_slow(now)]
+        slow = [share for share in self.transfers if share.pool is pool and share.is_slow(now)]
         for share in sorted(slow, key=lambda share: share.pace(now)):
             if missing <= 0:
                 return
@@ -72,16 +68,6 @@ class Budget:
 
     def pool_for(self, size: int) -> _Pool:
         return self._small if size <= SMALL else self._large
-
-    def begin(self, share: Share) -> float:
-        self._transfers[share] = None
-        return self._clock.monotonic()
-
-    def finish(self, share: Share) -> None:
-        self._transfers.pop(share, None)
-
-    def now(self) -> float:
-        return self._clock.monotonic()
 
 
 _FULL: Final = "The server holds as many bytes of requests and responses as it may."
@@ -93,7 +79,7 @@ class _Pool:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self.used = 0
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self.waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def take(self, size: int) -> bool:
         """Reserve bytes if enough are free; a body larger than the pool may have all of it."""
@@ -102,45 +88,41 @@ class _Pool:
         self.used += size
         return True
 
-    @property
-    def is_waited_for(self) -> bool:
-        return bool(self._waiting)
-
     async def wait(self, size: int) -> None:
         """Reserve bytes when it is this request's turn."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (size, turn)
-        self._waiting.append(entry)
+        self.waiting.append(entry)
         try:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():  # its turn came in the same moment
                 self.give_back(size)
             with suppress(ValueError):
-                self._waiting.remove(entry)
+                self.waiting.remove(entry)
             self._advance()
             raise
 
     def give_back(self, size: int) -> None:
         """Free bytes, and let those go on that have room now."""
         self.used -= size
-        if self._waiting:
+        if self.waiting:
             self._advance()
 
     def missing(self) -> int:
         """Return how many bytes the first waiting request lacks; 0 if none waits."""
-        if not self._waiting:
+        if not self.waiting:
             return 0
-        return self.used + self._waiting[0][0] - self._limit
+        return self.used + self.waiting[0][0] - self._limit
 
     def _advance(self) -> None:
-        while self._waiting:
-            size, turn = self._waiting[0]
+        while self.waiting:
+            size, turn = self.waiting[0]
             if not turn.cancelled():
                 if not self.take(size):
                     return
                 turn.set_result(None)
-            self._waiting.popleft()
+            self.waiting.popleft()
 
 
 class Share:
@@ -185,7 +167,7 @@ class Share:
 
     async def reserve(self, size: int) -> None:
         """Hold so many bytes instead; wait until they are free. Called in a transfer."""
-        if not self._budget.pool_for(size).is_waited_for and self.resize(size):
+        if not self._budget.pool_for(size).waiting and self.resize(size):
             return
         self.release()
         self.pool = self._budget.pool_for(size)
@@ -217,12 +199,13 @@ class Share:
         self.deadline = self._budget.now() + self._allowed_s
 
     def __enter__(self) -> Share:
-        self._began = self._budget.begin(self)
+        self._budget.transfers[self] = None
+        self._began = self._budget.now()
         self.deadline = self._began + self._allowed_s
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        self._budget.finish(self)
+        self._budget.transfers.pop(self, None)
         if isinstance(error, asyncio.CancelledError) and self.ended_by is not None:
             assert self._task is not None
             self._task.uncancel()
@@ -230,7 +213,7 @@ class Share:
 
     def end(self, why: BusyError | TooSlowError) -> None:
         """End the transfer, for a reason."""
-        self._budget.finish(self)
+        self._budget.transfers.pop(self, None)
         self.ended_by = why
         assert self._task is not None
         self._task.cancel()

@@ -70,7 +70,7 @@ class Endpoint:
     async def __call__(
         self, scope: Scope, parts: Mapping[str, str], receive: Receive, send: Send
     ) -> None:
-        share = self._server.budget.share()
+        share = Share(self._server.budget)
         try:
             await self._serve(scope, parts, receive, send, share)
         finally:

@@ -6,6 +6,8 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from headgate.api.status import Status
+
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0)
 
@@ -73,3 +75,33 @@ class Metrics:
                 f"headgate_{name}{f'{{{own}}}' if gauge.is_own else ''} {gauge.value:.15g}",
             ]
         return "\n".join(lines) + "\n"
+
+
+def state_gauges(status: Status) -> dict[str, Gauge]:
+    """Return the metrics of a catalog's state."""
+    stopped = sum(trouble.is_stopped for trouble in status.troubles)
+    failing = sum(listener.failing is not None for listener in status.listeners)
+    return {
+        "sequence": Gauge("The last sequence.", status.sequence),
+        "tables_active": Gauge("Active tables.", status.tables.get("active", 0)),
+        "tables_dropped": Gauge("Tables that can be undropped.", status.tables.get("dropped", 0)),
+        "unpublished_commits": Gauge("Ratified and not yet published.", status.unpublished),
+        "publisher_lag_seconds": Gauge(
+            "How long the oldest unpublished commit has been waiting.",
+            status.publisher_lag_ms / 1000,
+        ),
+        "publishing_stopped_tables": Gauge(
+            "Tables whose publishing stopped until they are repaired.", stopped
+        ),
+        "publishing_failing_tables": Gauge(
+            "Tables whose publishing fails and is tried again.",
+            len(status.troubles) - stopped,
+            is_own=True,
+        ),
+        "listeners": Gauge("Registered listeners.", len(status.listeners)),
+        "listeners_failing": Gauge("Listeners whose last delivery failed.", failing),
+        "listeners_behind_events": Gauge(
+            "Events not yet delivered to the slowest listener.",
+            max((listener.behind for listener in status.listeners), default=0),
+        ),
+    }

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any
 
 from headgate.api import bodies, problems
-from headgate.http.operations import Kind, Operation
+from headgate.http.operations import Operation
 
 _ANY = (
     "malformed",
@@ -36,7 +36,7 @@ _IDEMPOTENCY_KEY = {
 }
 
 
-def document(operations: Sequence[Operation], version: str) -> dict[str, Any]:
+def document(operations: Iterable[Operation], version: str) -> dict[str, Any]:
     """Return the document."""
     kinds = [problems.Problem]
     for operation in operations:
@@ -71,8 +71,8 @@ def _described(operation: Operation, reference: dict[Any, Any]) -> dict[str, Any
         for name in re.findall(r"\{(\w+)\}", operation.path)
     ]
     for parameter in operation.query:
-        schema: dict[str, Any] = {"type": parameter.kind.value}
-        if parameter.kind is Kind.NUMBER:
+        schema: dict[str, Any] = {"type": parameter.kind}
+        if parameter.kind == "integer":
             schema |= {"minimum": 0, "format": "int64"}
         if parameter.is_repeated:
             schema = {"type": "array", "items": schema}

@@ -14,7 +14,7 @@ import operator
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from headgate.api.port import Ref
 from headgate.api.problems import Problem
@@ -41,21 +41,13 @@ class NeedsMemoryError(Exception):
         self.size = size
 
 
-class Kind(enum.Enum):
-    """The type of a query parameter."""
-
-    TEXT = "string"
-    NUMBER = "integer"
-    TRUTH = "boolean"
-
-
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """A query parameter."""
 
     name: str
     description: str
-    kind: Kind = Kind.NUMBER
+    kind: Literal["string", "integer", "boolean"] = "integer"
     is_repeated: bool = False
 
 

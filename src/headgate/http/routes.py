@@ -1,19 +1,21 @@
-"""The native API: tables, commits and namespaces. Paths consist of nouns."""
+"""The native API. Paths consist of nouns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
 from headgate.api import bodies, problems
+from headgate.api.events import Event
 from headgate.api.messages import Answer, Part, Proposal, Ratified, Rejected, Resolved, StagingTable
-from headgate.api.status import CommitReports
+from headgate.api.status import CommitReports, ListenerEntry, Status
+from headgate.catalog.event_feed import MAX_PAGE
 from headgate.catalog.idempotency import AnsweredError
 from headgate.errors import BusyError, InvalidArgumentError, NotFoundError
-from headgate.http import event_routes
 from headgate.http.async_answers import PendingAnswer
-from headgate.http.operations import Call, Finish, Kind, Operation, Operations, Parameter, Pool
+from headgate.http.operations import Call, Finish, Operations, Parameter, Pool
 from headgate.names import SchemaName, TableName, plain_name
 from headgate.protocol.actions import TxnId
 from headgate.protocol.commit.content import Inline
@@ -29,11 +31,6 @@ _REFUSED = ("invalid-commit", "log-ahead", "unsupported-by-catalog")
 _NOT_RATIFIED = ("conflict", "version-taken", "must-restage", "txn-id-reused", *_REFUSED)
 
 operations = Operations("/v1")
-
-
-def all_operations() -> list[Operation]:
-    """Return the operations of the native API."""
-    return [*operations, *event_routes.operations]
 
 
 # Proposals
@@ -116,8 +113,8 @@ def resolve_by_id(call: Call) -> Resolved:
     "GET",
     "/names",
     query=(
-        Parameter("name", "A table's name.", Kind.TEXT, is_repeated=True),
-        Parameter("tableId", "A table's id.", Kind.TEXT, is_repeated=True),
+        Parameter("name", "A table's name.", "string", is_repeated=True),
+        Parameter("tableId", "A table's id.", "string", is_repeated=True),
         _AT,
         _MIN,
     ),
@@ -236,9 +233,9 @@ def add_file(call: Call, body: KnownFile) -> None:
     "GET",
     "/tables",
     query=(
-        Parameter("namespace", "Return only the tables of this namespace.", Kind.TEXT),
-        Parameter("dropped", "Return dropped tables, too.", Kind.TRUTH),
-        Parameter("after", "The `next` of the previous page.", Kind.TEXT),
+        Parameter("namespace", "Return only the tables of this namespace.", "string"),
+        Parameter("dropped", "Return dropped tables, too.", "boolean"),
+        Parameter("after", "The `next` of the previous page.", "string"),
         Parameter("limit", f"The most entries of a page; by default {_PAGE}."),
     ),
 )
@@ -297,7 +294,7 @@ def register_table(call: Call, body: bodies.NewTable) -> Resolved:
 def change_table(call: Call, body: bodies.TableChange) -> None:
     """Rename a table, or undrop one."""
     name = None if body.name is None else TableName.parse(body.name)
-    if body.state is bodies.Wanted.ACTIVE:
+    if body.state == "active":
         call.catalog.undrop_table(call.table_id, name, key=call.key)
     elif name is not None:
         call.catalog.rename_table(call.table_id, name, key=call.key)
@@ -308,7 +305,7 @@ def change_table(call: Call, body: bodies.TableChange) -> None:
 @operations.add(
     "DELETE",
     "/tables/{tableId}",
-    query=(Parameter("purge", "Delete the files of a dropped table.", Kind.TRUTH),),
+    query=(Parameter("purge", "Delete the files of a dropped table.", "boolean"),),
 )
 def drop_table(call: Call) -> bodies.Purged:
     """Drop a table; with `purge`, delete the files of a dropped table."""
@@ -358,7 +355,75 @@ def drop_namespace(call: Call) -> None:
     call.catalog.drop_namespace(SchemaName.parse(call.path["name"]), key=call.key)
 
 
+# Events: a request that waits for one occupies no thread, as its answer is a future of the feed
+
+
+def _wait(call: Call, pending: PendingAnswer) -> Finish | None:
+    wait_s = min(call.number("wait") or 0, call.settings.longest_wait_ms // 1000)
+    if not wait_s:
+        return None
+    events = call.catalog.events_soon(call.sequence("after"), _limit(call), wait_s)
+
+    def hand_over(done: Future[tuple[Event, ...]]) -> None:
+        error = done.exception()
+        if error is not None:
+            pending.set_exception(error)
+        else:
+            pending.set_result(done.result())
+        pending.wake()
+
+    events.add_done_callback(hand_over)
+    return lambda found: bodies.EventPage(events=found)
+
+
+@operations.add(
+    "GET",
+    "/events",
+    query=(
+        Parameter("after", "The last sequence received; by default, start at the oldest event."),
+        Parameter("wait", "Seconds to wait for an event, up to the server's `longestWaitS`."),
+        Parameter("limit", f"The most events to return; by default {MAX_PAGE}."),
+    ),
+    enqueue=_wait,
+    problems=("in-the-future", "version-gone"),
+)
+def events(call: Call) -> bodies.EventPage:
+    """Return events after a sequence in order, and wait for the next one on request."""
+    return bodies.EventPage(events=call.catalog.events(call.sequence("after"), _limit(call)))
+
+
+def _limit(call: Call) -> int:
+    limit = call.number("limit")
+    return MAX_PAGE if limit is None else min(limit, MAX_PAGE)
+
+
+@operations.add("GET", "/listeners")
+def listeners(call: Call) -> bodies.ListenerList:
+    """List listeners and their positions."""
+    return bodies.ListenerList(listeners=call.catalog.listeners())
+
+
+@operations.add(
+    "PUT", "/listeners/{name}", problems=("invalid-name", "in-the-future", "version-gone")
+)
+def put_listener(call: Call, body: bodies.NewListener) -> ListenerEntry:
+    """Register a URL that receives every event, in order and at least once."""
+    return call.catalog.put_listener(call.path["name"], body.url, body.after, key=call.key)
+
+
+@operations.add("DELETE", "/listeners/{name}")
+def delete_listener(call: Call) -> None:
+    """Delete a listener and its position."""
+    call.catalog.delete_listener(call.path["name"], key=call.key)
+
+
 # The catalog itself
+
+
+@operations.add("GET", "/status")
+def status(call: Call) -> Status:
+    """Return the state of the catalog."""
+    return call.catalog.status()
 
 
 @operations.add("POST", "/checks")

@@ -17,7 +17,7 @@ from headgate.clock import Clock, Ids
 from headgate.http.async_answers import Answers, SharedWork
 from headgate.http.auth import Tokens
 from headgate.http.budget import Budget
-from headgate.http.metrics import Gauge, Metrics
+from headgate.http.metrics import Metrics
 from headgate.http.operations import Pool
 from headgate.http.origins import Origins
 from headgate.settings import Settings
@@ -45,8 +45,6 @@ class Server:
     budget: Budget = field(init=False)
     name: str = field(init=False)  # the prefix of request ids, which are then numbered
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-    gauges: Callable[[], dict[str, Gauge]] = dict
-    ping: Callable[[], None] | None = None  # raises if the server is unusable; None: the catalog's
     pools: dict[Pool, ThreadPoolExecutor] = field(default_factory=dict)
     slots: dict[Pool, asyncio.Semaphore] = field(default_factory=dict)  # one for each thread
 

@@ -75,19 +75,11 @@ def _fields(data_type: Any) -> Iterator[dict[str, Any]]:
 
 def same(one: schemas.DataType, other: schemas.DataType) -> bool:
     """Return whether two types are equal, apart from the metadata of their fields."""
-    match one, other:
-        case schemas.StructType(fields), schemas.StructType(others):
-            return len(fields) == len(others) and all(
-                a.name == b.name and a.nullable == b.nullable and same(a.type, b.type)
-                for a, b in zip(fields, others, strict=True)
-            )
-        case schemas.ArrayType(), schemas.ArrayType():
-            return one.contains_null == other.contains_null and same(one.element, other.element)
-        case schemas.MapType(), schemas.MapType():
-            nulls = one.value_contains_null == other.value_contains_null
-            return nulls and same(one.key, other.key) and same(one.value, other.value)
-        case _:
-            return one == other
+    return _without_metadata(one) == _without_metadata(other)
+
+
+def _without_metadata(data_type: schemas.DataType) -> schemas.DataType:
+    return schemas.each_field(data_type, lambda field: replace(field, metadata={}))
 
 
 # The older REST

@@ -6,9 +6,9 @@ from typing import Final
 
 from headgate.api.messages import StagingTable, TableInfo
 from headgate.catalog.service import Catalog
-from headgate.errors import AlreadyExistsError, NotFoundError
+from headgate.errors import NotFoundError
 from headgate.http.unity import declarations, table_views
-from headgate.http.unity.problems import Case, DialectError, invalid
+from headgate.http.unity.problems import Case, DialectError, exists_as, invalid
 from headgate.names import TableName
 from headgate.protocol import features
 from headgate.protocol.actions import Metadata, Protocol, TableId, TxnId, encode, join
@@ -131,10 +131,8 @@ def register(
     """Register the staging table at a location; a repeated request gets the same answer."""
     table_views.require_schema(catalog, name.namespace)
     table_id = _staged_at(catalog, location)
-    try:
+    with exists_as(Case.TABLE_THERE):
         catalog.register_table(name, table_id, judge=judge)
-    except AlreadyExistsError as error:
-        raise DialectError(Case.TABLE_THERE, error.message, remedy=error.remedy) from None
     return catalog.describe_in_files(table_id)
 
 
@@ -145,10 +143,8 @@ def create(
     table_id = _staged_at(catalog, location)
     # Derived from the table, so that a repeated request is recognized.
     txn_id = TxnId(str(uuid.uuid5(uuid.UUID(table_id), "version 0")))
-    try:
+    with exists_as(Case.TABLE_THERE):
         catalog.create_table(name, table_id, txn_id, first(table_id))
-    except AlreadyExistsError as error:
-        raise DialectError(Case.TABLE_THERE, error.message, remedy=error.remedy) from None
     return catalog.describe_in_files(table_id)
 
 

@@ -152,9 +152,10 @@ def commits(call: Call) -> bodies.OlderCommits:
     head = found.latest
     last = head if asked.end_version is None else min(asked.end_version, head)
     if call.agent.startswith(_NEEDS_ALL):
-        listed = [_staged_or_published(found, commit) for commit in reversed(found.commits)]
+        listed = [_with_url(found, commit) for commit in reversed(found.commits)]
     else:
-        listed = [_staged(commit) for commit in table_views.in_staged_files(found)]
+        staged_files = table_views.in_staged_files(found)
+        listed = [bodies.OlderCommit(**table_views.fields_of(commit)) for commit in staged_files]
     return bodies.OlderCommits(
         commits=tuple(commit for commit in listed if first <= commit.version <= last),
         latest_table_version=head,
@@ -179,23 +180,11 @@ def _range(call: Call) -> bodies.CommitRange:
     )
 
 
-def _staged_or_published(found: TableInfo, commit: RatifiedCommit) -> bodies.OlderCommit:
+def _with_url(found: TableInfo, commit: RatifiedCommit) -> bodies.OlderCommit:
+    """Return a commit with the name of its staged file, or its URL once it is published."""
     # Inline commits were published after this commit was read and before it is returned.
-    if commit.way is Way.STAGED and commit.published_ms is None:
-        return _staged(commit)
-    return _info(commit, locations.join(found.location, PublishedCommit(commit.version).path))
-
-
-def _staged(commit: RatifiedCommit) -> bodies.OlderCommit:
-    assert commit.file_name is not None  # it is staged
-    return _info(commit, commit.file_name)
-
-
-def _info(commit: RatifiedCommit, name: str) -> bodies.OlderCommit:
-    return bodies.OlderCommit(
-        version=commit.version,
-        timestamp=commit.timestamp_ms,
-        file_name=name,
-        file_size=commit.size,
-        file_modification_timestamp=commit.modified_ms or commit.timestamp_ms,
-    )
+    fields = table_views.fields_of(commit)
+    if commit.way is not Way.STAGED or commit.is_published:
+        path = PublishedCommit(commit.version).path
+        fields["file_name"] = locations.join(found.location, path)
+    return bodies.OlderCommit(**fields)

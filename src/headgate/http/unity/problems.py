@@ -7,10 +7,11 @@ requirement that no longer holds.
 """
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from headgate.errors import HeadgateError, InvalidArgumentError, RefusedError
+from headgate.errors import AlreadyExistsError, HeadgateError, InvalidArgumentError, RefusedError
 from headgate.http.unity import bodies
 from headgate.protocol.encoding import to_json
 
@@ -56,6 +57,15 @@ class DialectError(RefusedError):
 def invalid(message: str) -> InvalidArgumentError:
     """Return the error for a wrong argument that says all by itself."""
     return InvalidArgumentError(message, remedy="")
+
+
+@contextmanager
+def exists_as(case: Case) -> Iterator[None]:
+    """Report that a name or a location is in use as a case of the dialects."""
+    try:
+        yield
+    except AlreadyExistsError as error:
+        raise DialectError(case, error.message, remedy=error.remedy) from None
 
 
 _INVALID = Case.INVALID.value

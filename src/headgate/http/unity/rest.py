@@ -14,7 +14,7 @@ from headgate.http.operations import Call, Operations, Pool
 from headgate.http.unity import bodies, columns, external_tables, new_tables, problems, table_views
 from headgate.http.unity.declarations import column_names_differ, contradictions, set_at_creation
 from headgate.http.unity.external_tables import without_nulls
-from headgate.http.unity.problems import BASE, Case, DialectError, invalid
+from headgate.http.unity.problems import BASE, Case, DialectError, exists_as, invalid
 from headgate.names import DEFAULT_SCHEMA, SchemaName, TableName, fold, plain_name
 from headgate.protocol.commit.examination import Examined, Violation
 from headgate.protocol.encoding import replaced
@@ -54,8 +54,10 @@ def create_catalog(call: Call, body: bodies.NewCatalog) -> bodies.CatalogInfo:
     name = plain_name(body.name)
     if fold(name) in table_views.catalogs(call.catalog):
         raise DialectError(Case.CATALOG_THERE, f"Catalog {name} already exists.")
-    first = SchemaName(name, DEFAULT_SCHEMA)
-    _create(call, first, Case.CATALOG_THERE, catalog_details=_details(body))
+    with exists_as(Case.CATALOG_THERE):
+        call.catalog.create_namespace(
+            SchemaName(name, DEFAULT_SCHEMA), catalog_details=_details(body)
+        )
     return _catalog_info(call, name)
 
 
@@ -138,7 +140,8 @@ def create_schema(call: Call, body: bodies.NewSchema) -> bodies.SchemaInfo:
     """Create a schema."""
     within = table_views.require_catalog(call.catalog, plain_name(body.catalog_name))
     name = SchemaName(within, plain_name(body.name))
-    _create(call, name, Case.SCHEMA_THERE, details=_details(body))
+    with exists_as(Case.SCHEMA_THERE):
+        call.catalog.create_namespace(name, details=_details(body))
     return _schema_info(call, name)
 
 
@@ -237,24 +240,8 @@ def _change_details(
         kept = details.properties if body.properties is None else without_nulls(body.properties)
         return replaced(details, comment=comment, properties=kept)
 
-    try:
+    with exists_as(exists):
         call.catalog.change_details(of, change, _new_name(body))
-    except errors.AlreadyExistsError as error:
-        raise DialectError(exists, error.message) from None
-
-
-def _create(
-    call: Call,
-    name: SchemaName,
-    exists: Case,
-    *,
-    details: NamespaceDetails | None = None,
-    catalog_details: NamespaceDetails | None = None,
-) -> None:
-    try:
-        call.catalog.create_namespace(name, details=details, catalog_details=catalog_details)
-    except errors.AlreadyExistsError as error:
-        raise DialectError(exists, error.message) from None
 
 
 def _drop(call: Call, name: SchemaName) -> None:
@@ -320,11 +307,9 @@ def name_table(call: Call, body: bodies.OlderNewTable) -> bodies.OlderTable:
             described = _create_managed(call, body, name)
         case table_views.EXTERNAL:
             table_views.require_schema(call.catalog, name.namespace)
-            try:
+            with exists_as(Case.TABLE_THERE):
                 declared = external_tables.declared(body)
                 created = call.catalog.declare_external(name, body.storage_location, declared)
-            except errors.AlreadyExistsError as error:
-                raise DialectError(Case.TABLE_THERE, error.message, remedy=error.remedy) from None
             described = call.catalog.describe(created.table_id)
         case other:
             raise invalid(f"A {other[:60]} cannot be created here.")

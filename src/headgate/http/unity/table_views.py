@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from headgate.api.messages import RatifiedCommit, TableInfo
 from headgate.catalog.service import Catalog
@@ -141,6 +141,17 @@ def in_staged_files(described: TableInfo, still_ms: int = STILL_LISTED_MS) -> li
             break
         listed.append(commit)
     return listed
+
+
+def fields_of(commit: RatifiedCommit) -> dict[str, Any]:
+    """Return the fields of a staged commit, which are alike in both dialects."""
+    return {
+        "version": commit.version,
+        "timestamp": commit.timestamp_ms,
+        "file_name": commit.file_name,
+        "file_size": commit.size,
+        "file_modification_timestamp": commit.modified_ms or commit.timestamp_ms,
+    }
 
 
 def kind_of(described: TableInfo) -> str:

@@ -12,11 +12,11 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from headgate.api.messages import RatifiedCommit, TableInfo
+from headgate.api.messages import TableInfo
 from headgate.api.status import CommitReports, FileSizes
 from headgate.catalog.decider import Decided
 from headgate.catalog.proposer import StagedProposal
-from headgate.errors import AlreadyExistsError, HeadgateError, InvalidArgumentError
+from headgate.errors import HeadgateError, InvalidArgumentError
 from headgate.http.async_answers import PendingAnswer
 from headgate.http.budget import SMALL
 from headgate.http.operations import Call, Finish, Operations, Pool
@@ -30,7 +30,7 @@ from headgate.http.unity.commits import (
     valid_claim,
 )
 from headgate.http.unity.declarations import contradictions, refuse_uniform, set_at_creation
-from headgate.http.unity.problems import BASE, Case, DialectError, invalid
+from headgate.http.unity.problems import BASE, Case, DialectError, exists_as, invalid
 from headgate.names import TableName, plain_name
 from headgate.protocol.actions import Metadata, Protocol, TableId, Version
 from headgate.protocol.commit.examination import Examined, Violation
@@ -90,19 +90,11 @@ def _loaded(
         return bodies.LoadedTable(metadata=metadata)
     return bodies.LoadedTable(
         metadata=metadata,
-        commits=tuple(map(_commit, table_views.in_staged_files(described, still_ms))),
+        commits=tuple(
+            bodies.Commit(**table_views.fields_of(commit))
+            for commit in table_views.in_staged_files(described, still_ms)
+        ),
         latest_table_version=described.latest,
-    )
-
-
-def _commit(commit: RatifiedCommit) -> bodies.Commit:
-    assert commit.file_name is not None  # it is staged
-    return bodies.Commit(
-        version=commit.version,
-        timestamp=commit.timestamp_ms,
-        file_name=commit.file_name,
-        file_size=commit.size,
-        file_modification_timestamp=commit.modified_ms or commit.timestamp_ms,
     )
 
 
@@ -404,10 +396,8 @@ def rename_table(call: Call, body: bodies.TableRename) -> None:
             return  # a repeated request
         raise
     new = TableName(described.name.catalog, described.name.schema, wanted)
-    try:
+    with exists_as(Case.TABLE_THERE):
         call.catalog.rename_table(described.table_id, new)
-    except AlreadyExistsError as error:
-        raise DialectError(Case.TABLE_THERE, error.message) from None
 
 
 @operations.add("GET", f"{_TABLE}/credentials")
@@ -436,26 +426,21 @@ def report_metrics(call: Call, body: bodies.CommitMetrics) -> None:
     sizes = report.file_size_histogram
     if not all(0 <= number < 1 << 53 for number in _numbers(report)):
         raise invalid("A report counts files, bytes and rows.")
-    if sizes is not None and _bins(sizes) > _MOST_BINS:
+    bins = (
+        () if sizes is None else (sizes.sorted_bin_boundaries, sizes.file_counts, sizes.total_bytes)
+    )
+    if any(len(numbers) > _MOST_BINS for numbers in bins):
         raise invalid(f"A histogram has at most {_MOST_BINS} bins.")
+    counts = msgspec.structs.asdict(report)
+    del counts["file_size_histogram"]
     call.catalog.report_commit(
         described.table_id,
         CommitReports(
             commits=1,
-            files_added=report.num_files_added,
-            bytes_added=report.num_bytes_added,
-            files_removed=report.num_files_removed,
-            bytes_removed=report.num_bytes_removed,
-            rows_inserted=report.num_rows_inserted or 0,
-            rows_removed=report.num_rows_removed or 0,
-            rows_updated=report.num_rows_updated or 0,
             file_sizes=None if sizes is None else FileSizes(**msgspec.structs.asdict(sizes)),
+            **{name.removeprefix("num_"): count or 0 for name, count in counts.items()},
         ),
     )
-
-
-def _bins(sizes: bodies.FileSizeHistogram) -> int:
-    return max(map(len, (sizes.sorted_bin_boundaries, sizes.file_counts, sizes.total_bytes)))
 
 
 def _numbers(report: msgspec.Struct) -> Iterator[int]:
