@@ -12,52 +12,24 @@ from dataclasses import dataclass
 from typing import Final
 
 POINTS: Final = frozenset(
-    {
-        "client.before_stage",
-        "client.after_stage",
-        "client.before_propose",
-        "client.after_propose",
-        "remote.after_answer",
-        "server.before_answer",
-        "ratifier.before_begin",
-        "ratifier.after_decide",
-        "ratifier.before_commit",
-        "ratifier.after_commit",
-        "ratifier.before_answer",
-        "storage.before_sync",
-        "storage.after_sync",
-        "storage.after_name",
-        "storage.before_sync_folders",
-        "publisher.before_put",
-        "publisher.after_put",
-        "publisher.before_record",
-        "publisher.after_record",
-        "registry.before_version_zero",
-        "registry.after_version_zero",
-        "registry.before_register",
-        "registry.after_register",
-        "registry.after_drop",
-        "registry.purge_between_files",
-        "registry.before_forget_purged",
-        "filesystem.before_put",
-        "filesystem.after_put",
-        "checkpoint.before_put",
-        "checkpoint.after_part",
-        "checkpoint.after_put",
-        "checkpoint.before_hint",
-        "store.migrate_before_commit",
-        "store.between_rows",
-        "listener.before_tell",
-        "listener.after_tell",
-        "listener.after_record",
-        "fsck.before_adopt",
-        "fsck.after_adopt",
-        "fsck.before_set_aside",
-        "fsck.after_set_aside",
-        "housekeeping.before_give_up",
-        "housekeeping.after_give_up",
-        "housekeeping.between_files",
-    }
+    f"{place}.{moment}"
+    for place, moments in {
+        "client": "before_stage after_stage before_propose after_propose",
+        "remote": "after_answer",
+        "server": "before_answer",
+        "ratifier": "before_begin after_decide before_commit after_commit before_answer",
+        "storage": "before_sync after_sync after_name before_sync_folders",
+        "publisher": "before_put after_put before_record after_record",
+        "registry": "before_version_zero after_version_zero before_register after_register "
+        "after_drop purge_between_files before_forget_purged",
+        "filesystem": "before_put after_put",
+        "checkpoint": "before_put after_part after_put before_hint",
+        "store": "migrate_before_commit between_rows",
+        "listener": "before_tell after_tell after_record",
+        "fsck": "before_adopt after_adopt before_set_aside after_set_aside",
+        "housekeeping": "before_give_up after_give_up between_files",
+    }.items()
+    for moment in moments.split()
 )
 
 _ACTION: Final = re.compile(r"kill|raise|exit|sleep:[0-9]+")
@@ -70,8 +42,7 @@ class FailPointError(BaseException):
 @dataclass(slots=True)
 class _Armed:
     action: str
-    nth: int
-    crossed: int = 0
+    left: int  # crossings until it acts
 
 
 _armed: dict[str, _Armed] = {}
@@ -108,8 +79,8 @@ def _cross(name: str) -> None:
         point = _armed.get(name)
         if point is None:
             return
-        point.crossed += 1
-        if point.crossed != point.nth:
+        point.left -= 1
+        if point.left != 0:
             return
     match point.action.split(":"):
         case ["kill"]:

@@ -3,12 +3,11 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from typer import Option
 
 from headgate.cli.context import Globals
-from headgate.errors import InvalidArgumentError
 
 _PORT = 8750
 _STORE_OPTIONS = ("--store", "--lake")
@@ -37,7 +36,8 @@ def serve(
     ] = None,
     tls_key: Annotated[Path | None, Option(metavar="FILE", help="The certificate's key.")] = None,
     log_level: Annotated[
-        str, Option(help="debug, info, warning or error; JSON lines on stderr.")
+        Literal["debug", "info", "warning", "error"],
+        Option(metavar="LEVEL", help="debug, info, warning or error; JSON lines on stderr."),
     ] = "info",
 ) -> None:
     """Serve a lake over HTTP.
@@ -54,10 +54,6 @@ def serve(
 
     store = here.lake if store is None else store
     hide_store(store)
-    if log_level not in ("debug", "info", "warning", "error"):
-        raise InvalidArgumentError(
-            f"{log_level!r} is not a log level.", remedy="Use debug, info, warning or error."
-        )
     server = serving.Serving(
         store=store,
         host=host,

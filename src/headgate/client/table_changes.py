@@ -3,6 +3,7 @@
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TypeAlias
 
 from headgate import errors
@@ -95,10 +96,7 @@ def described(
             f"{', '.join(new)} cannot be activated for the existing table {base.label}.",
             remedy="Create a new table with it and copy the rows.",
         )
-    protocol = base.protocol
-    for feature in new:
-        protocol = features.upgraded(protocol, feature)
-    return protocol, metadata
+    return reduce(features.upgraded, new, base.protocol), metadata
 
 
 # Columns

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, TypeAlias
 
 from headgate import errors
@@ -148,9 +149,7 @@ def replacement(base: Snapshot, definition: TableDefinition, ids: Ids, now_ms: i
             f"rowTracking cannot be activated for the existing table {base.label}.",
             remedy="Create a new table with it.",
         )
-    protocol = base.protocol
-    for feature in asked:
-        protocol = features.upgraded(protocol, feature)
+    protocol = reduce(features.upgraded, asked, base.protocol)
     _refuse_unwritable(protocol, metadata)
     files = tuple(base.files())
     if files and features.is_active(protocol, metadata, "appendOnly"):

@@ -214,21 +214,18 @@ class Committer:
     def _part(self, txn_id: TxnId, attempt: _Attempt, timestamp_ms: int) -> Part:
         version = Version(attempt.version + 1)
         way = attempt.way(self.patience.inline_bytes)
-        if way is Way.INLINE:  # the catalog adds what depends on version and time
-            return Part(table_id=attempt.table_id, version=version, content=attempt.inline)
-        content = attempt.compose(txn_id, version, timestamp_ms)
-        if way is Way.PUT_IF_ABSENT:
-            return Part(table_id=attempt.table_id, version=version, content=Put(content=content))
-        # A staged commit can only be ratified at the version in its name: each try needs a file.
-        staged = StagedCommit(version, self.ids.random())
-        fail_point("client.before_stage")
-        DeltaLog(attempt.change.base.store).stage(staged, content)
-        fail_point("client.after_stage")
-        return Part(
-            table_id=attempt.table_id,
-            version=version,
-            content=Staged(file_name=staged.name, size=len(content)),
-        )
+        content: Inline | Put | Staged = attempt.inline  # the catalog adds version and time
+        if way is not Way.INLINE:
+            composed = attempt.compose(txn_id, version, timestamp_ms)
+            content = Put(content=composed)
+        if way is Way.STAGED:
+            # It can only be ratified at the version in its name: each try needs a file.
+            staged = StagedCommit(version, self.ids.random())
+            fail_point("client.before_stage")
+            DeltaLog(attempt.change.base.store).stage(staged, composed)
+            fail_point("client.after_stage")
+            content = Staged(file_name=staged.name, size=len(composed))
+        return Part(table_id=attempt.table_id, version=version, content=content)
 
     def _pause(self, race: int) -> None:
         # A random pause keeps two clients from colliding again and again.
@@ -259,11 +256,7 @@ class Committer:
                 if snapshot is not None:
                     after[attempt.table_id] = snapshot
         return Committed(
-            txn_id=ratified.txn_id,
-            sequence=ratified.sequence,
-            timestamp_ms=ratified.timestamp_ms,
-            commits=ratified.commits,
-            snapshots=after,
+            ratified.txn_id, ratified.sequence, ratified.timestamp_ms, ratified.commits, after
         )
 
 

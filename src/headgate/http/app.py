@@ -35,13 +35,9 @@ class Application:
         """Create the application; `on_stop` is called after the last request is answered."""
         self._server = server
         self._on_stop = on_stop
-        self._routes: Routes[Endpoint] = Routes()
-        for operation in (
-            *routes.operations,
-            *rest.operations,
-            *v1.operations,
-            *preview.operations,
-        ):
+        self._routes = Routes()
+        known = (*routes.operations, *rest.operations, *v1.operations, *preview.operations)
+        for operation in known:
             self._routes.add(operation.method, operation.path, Endpoint(server, operation))
         # Each returns the body and its type. They need no token.
         self.pages: dict[str, Callable[[], Awaitable[tuple[bytes, str]]]] = {
@@ -63,11 +59,11 @@ class Application:
             self._on_stop()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        route = self._routes.find(scope["raw_path"].decode("latin-1"))
-        if route is not None and (endpoint := route.methods.get(scope["method"])) is not None:
-            await endpoint(scope, route.parts, receive, send)
+        endpoints, parts = self._routes.find(scope["raw_path"].decode("latin-1"))
+        if (endpoint := endpoints.get(scope["method"])) is not None:
+            await endpoint(scope, parts, receive, send)
         else:
-            await self._answer_page(scope, sorted(route.methods) if route else [], send)
+            await self._answer_page(scope, sorted(endpoints), send)
 
     async def _answer_page(self, scope: Scope, methods: list[str], send: Send) -> None:
         """Answer a request for a page, or one that no operation matches."""

@@ -16,8 +16,6 @@ Result = TypeVar("Result")
 class PendingAnswer:
     """An answer that another thread will give, awaited in the loop."""
 
-    __slots__ = ("_answers", "error", "future", "result")
-
     def __init__(self, answers: Answers, future: asyncio.Future[Any]) -> None:
         self._answers = answers
         self.future = future

@@ -128,20 +128,6 @@ class _Pool:
 class Share:
     """The bytes that one request holds, and the transfer that it is in."""
 
-    __slots__ = (
-        "_allowed_s",
-        "_began",
-        "_budget",
-        "_expected",
-        "_task",
-        "deadline",
-        "ended_by",
-        "is_waiting",
-        "moved",
-        "pool",
-        "size",
-    )
-
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self._task: asyncio.Task[Any] | None = None
@@ -180,7 +166,6 @@ class Share:
         self.size = size
 
     def release(self) -> None:
-        """Hold nothing any more."""
         self.pool.give_back(self.size)
         self.size = 0
 
@@ -195,7 +180,7 @@ class Share:
         return self
 
     def extend(self) -> None:
-        """Count the time from now again."""
+        """Restart the time of the transfer."""
         self.deadline = self._budget.now() + self._allowed_s
 
     def __enter__(self) -> Share:

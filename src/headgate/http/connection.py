@@ -55,7 +55,6 @@ class HttpListener:
         self._tick()
 
     def connect(self) -> Connection:
-        """Make the protocol of one connection."""
         return Connection(self)
 
     def _tick(self) -> None:
@@ -82,23 +81,6 @@ class HttpListener:
 class Connection(asyncio.Protocol):
     """The connection of one client."""
 
-    __slots__ = (
-        "_discarded",
-        "_discards",
-        "_drained",
-        "_early",
-        "_exchange",
-        "_fields",
-        "_head_bytes",
-        "_incoming",
-        "_is_paused",
-        "_listener",
-        "_parser",
-        "_target",
-        "_transport",
-        "deadline",
-    )
-
     def __init__(self, listener: HttpListener) -> None:
         self._listener = listener
         self.deadline = listener.loop.time() + listener.limits.headers_s
@@ -117,7 +99,7 @@ class Connection(asyncio.Protocol):
     # Called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport = cast("asyncio.Transport", transport)
+        self.transport = transport = cast("asyncio.Transport", transport)
         listener = self._listener
         listener.connections.add(self)
         if len(listener.connections) > listener.limits.connections:
@@ -139,7 +121,7 @@ class Connection(asyncio.Protocol):
         if exchange is None or not exchange.is_whole:
             return False
         exchange.is_last = True  # the client sends nothing more, and waits for its response
-        return self._transport.can_write_eof()
+        return self.transport.can_write_eof()
 
     def pause_writing(self) -> None:
         self._drained = self._listener.loop.create_future()
@@ -230,15 +212,12 @@ class Connection(asyncio.Protocol):
     def pause_reading(self) -> None:
         if not self._is_paused:
             self._is_paused = True
-            self._transport.pause_reading()
+            self.transport.pause_reading()
 
     def resume_reading(self) -> None:
         if self._is_paused and not self._early:
             self._is_paused = False
-            self._transport.resume_reading()
-
-    def write(self, data: bytes) -> None:
-        self._transport.write(data)
+            self.transport.resume_reading()
 
     async def drain(self) -> None:
         """Wait until the client has taken what was written, or is gone."""
@@ -246,7 +225,6 @@ class Connection(asyncio.Protocol):
             await asyncio.shield(self._drained)
 
     def head(self, status: int, headers: list[tuple[bytes, bytes]], *, is_last: bool) -> bytes:
-        """Return the beginning of a response."""
         fields = [b"%b: %b\r\n" % field for field in headers]
         if is_last:
             fields.append(b"connection: close\r\n")
@@ -264,7 +242,7 @@ class Connection(asyncio.Protocol):
         if not exchange.is_whole:
             self._linger()
         elif exchange.is_last or (self.is_closing and not self._early):
-            self._transport.close()
+            self.transport.close()
         else:
             self.deadline = self._listener.loop.time() + self._listener.limits.headers_s
             if self._early:
@@ -294,7 +272,7 @@ class Connection(asyncio.Protocol):
             self._exchange.lose()
             self._exchange = None
         headers = [(b"content-length", b"%d" % len(reason)), (b"content-type", b"text/plain")]
-        self.write(self.head(status, headers, is_last=True) + reason)
+        self.transport.write(self.head(status, headers, is_last=True) + reason)
         self._linger()
 
     def _linger(self) -> None:
@@ -306,10 +284,10 @@ class Connection(asyncio.Protocol):
         self.deadline = self._listener.loop.time() + _LINGER_S
         self._early.clear()
         self.resume_reading()
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
         else:
-            self._transport.close()
+            self.transport.close()
 
     def expire(self) -> None:
         """End a connection whose request did not come in time."""
@@ -318,33 +296,18 @@ class Connection(asyncio.Protocol):
         elif self._head_bytes:
             self._refuse(408, b"The headers of the request did not arrive in time.\n")
         else:
-            self._transport.close()
+            self.transport.close()
 
     def close_if_idle(self) -> None:
-        """Close the connection unless a request is under way."""
         if self._exchange is None:
-            self._transport.close()
+            self.transport.close()
 
     def abort(self) -> None:
-        """Close the connection at once."""
-        self._transport.abort()
+        self.transport.abort()
 
 
 class Exchange:
     """One request and its response."""
-
-    __slots__ = (
-        "_arrival",
-        "_body",
-        "_connection",
-        "_expects_continue",
-        "_head",
-        "_is_answered",
-        "_is_lost",
-        "_scope",
-        "is_last",
-        "is_whole",
-    )
 
     def __init__(self, connection: Connection, scope: Scope, *, is_last: bool) -> None:
         self._connection = connection
@@ -359,7 +322,6 @@ class Exchange:
         self._is_lost = False
 
     async def run(self, app: Handler) -> None:
-        """Have the application answer."""
         try:
             await app(self._scope, self._receive, self._send)
         except Exception:
@@ -374,25 +336,21 @@ class Exchange:
 
     @property
     def is_begun(self) -> bool:
-        """Whether a part of the response was sent."""
         return self._head == b""
 
     # The request
 
     def add(self, chunk: bytes) -> None:
-        """Take a part of the body."""
         self._body = self._body + chunk if self._body else chunk
         if len(self._body) > _BODY_BYTES:
             self._connection.pause_reading()
         self._arrive()
 
     def end(self) -> None:
-        """Take the end of the body."""
         self.is_whole = True
         self._arrive()
 
     def lose(self) -> None:
-        """Take note that the client is gone."""
         self._is_lost = True
         self._arrive()
 
@@ -404,7 +362,7 @@ class Exchange:
     async def _receive(self) -> Message:
         if self._expects_continue and not self.is_whole and not self._body:
             self._expects_continue = False
-            self._connection.write(_CONTINUE)
+            self._connection.transport.write(_CONTINUE)
         while not (self._body or self.is_whole or self._is_lost):
             self._arrival = asyncio.get_running_loop().create_future()
             await self._arrival
@@ -429,7 +387,7 @@ class Exchange:
             content = b""
         if self._head:
             content, self._head = self._head + content, b""
-        connection.write(content)
+        connection.transport.write(content)
         await connection.drain()
         if not message.get("more_body", False):
             self._is_answered = True

@@ -35,7 +35,6 @@ class Metrics:
         self.under_way = 0
 
     def record(self, operation: str, status: int, seconds: float) -> None:
-        """Count one answered request."""
         key = (operation, status)
         self._requests[key] = self._requests.get(key, 0) + 1
         buckets = self._buckets.get(operation)
@@ -45,7 +44,7 @@ class Metrics:
         self._seconds[operation] = self._seconds.get(operation, 0.0) + seconds
 
     def text(self, gauges: Mapping[str, Gauge]) -> str:
-        """Write everything, and what the catalog itself has to say."""
+        """Return all metrics, with the given gauges."""
         own = self._worker
         lines = [
             "# HELP headgate_requests_total Requests answered.",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
 from headgate.api import bodies, problems
 from headgate.api.events import Event
-from headgate.api.messages import Answer, Part, Proposal, Ratified, Rejected, Resolved, StagingTable
+from headgate.api.messages import Answer, Proposal, Ratified, Rejected, Resolved, StagingTable
 from headgate.api.status import CommitReports, ListenerEntry, Status
 from headgate.catalog.event_feed import MAX_PAGE
 from headgate.catalog.idempotency import AnsweredError
@@ -36,62 +35,50 @@ operations = Operations("/v1")
 # Proposals
 
 
-def _proposing(proposal_of: Callable[[Call], Proposal]) -> dict[str, Any]:
-    """Return how proposals are queued, given how a request is read as a proposal."""
-
-    def enqueue(call: Call, pending: PendingAnswer) -> Finish | None:
-        if not call.catalog.propose_soon(proposal_of(call), pending, pending.wake):
-            return None
-        return lambda decided: _as_body(call, _parts(call.body), decided.answer)
-
-    return {
-        "pool": Pool.PROPOSALS,
-        "enqueue": enqueue,
-        "problems": _NOT_RATIFIED,
-    }
-
-
-def _of_one_table(call: Call) -> Proposal:
-    proposal: Proposal = call.body.proposal(call.table_id)
-    _refuse_other_key(call, proposal)
-    return proposal
-
-
-def _of_many_tables(call: Call) -> Proposal:
-    proposal: Proposal = call.body
-    if proposal.txn_id != call.path["txnId"]:
-        raise InvalidArgumentError(
-            f"The path names transaction {call.path['txnId'][:60]}, the body "
-            f"{proposal.txn_id[:60]}."
-        )
-    _refuse_other_key(call, proposal)
-    return proposal
-
-
-def _refuse_other_key(call: Call, proposal: Proposal) -> None:
+def _proposal(call: Call) -> Proposal:
+    """Return the proposal of a request for one table or many."""
+    if isinstance(call.body, Proposal):
+        proposal = call.body
+        if proposal.txn_id != call.path["txnId"]:
+            raise InvalidArgumentError(
+                f"The path names transaction {call.path['txnId'][:60]}, the body "
+                f"{proposal.txn_id[:60]}."
+            )
+    else:
+        proposal = call.body.proposal(call.table_id)
     if call.key is not None and call.key.key != proposal.txn_id:
         raise InvalidArgumentError(
             f"The idempotency key of a proposal must be its txnId, {proposal.txn_id[:60]}."
         )
+    return proposal
 
 
-def _parts(body: bodies.OnePart | Proposal) -> Iterable[bodies.OnePart | Part]:
-    return body.parts if isinstance(body, Proposal) else (body,)
+def _propose_soon(call: Call, pending: PendingAnswer) -> Finish | None:
+    proposal = _proposal(call)
+    if not call.catalog.propose_soon(proposal, pending, pending.wake):
+        return None
+    return lambda decided: _as_body(call, proposal, decided.answer)
 
 
-def _as_body(
-    call: Call, parts: Iterable[bodies.OnePart | Part], answer: Answer
-) -> Ratified | problems.Problem:
+def _propose(call: Call) -> Ratified | problems.Problem:
+    proposal = _proposal(call)
+    return _as_body(call, proposal, call.catalog.propose(proposal))
+
+
+def _as_body(call: Call, proposal: Proposal, answer: Answer) -> Ratified | problems.Problem:
     if isinstance(answer, Ratified):
         return answer
-    is_staged = any(not isinstance(part.content, Inline) for part in parts)
+    is_staged = any(not isinstance(part.content, Inline) for part in proposal.parts)
     return problems.from_answer(answer, is_staged=is_staged, request_id=call.request_id)
 
 
-@operations.add("POST", "/tables/{tableId}/commits", **_proposing(_of_one_table))
+_PROPOSING = {"pool": Pool.PROPOSALS, "enqueue": _propose_soon, "problems": _NOT_RATIFIED}
+
+
+@operations.add("POST", "/tables/{tableId}/commits", **_PROPOSING)
 def propose(call: Call, body: bodies.OnePart) -> Ratified | problems.Problem:
     """Propose a commit to one table, staged or inline."""
-    return _as_body(call, _parts(body), call.catalog.propose(_of_one_table(call)))
+    return _propose(call)
 
 
 # Reading
@@ -170,10 +157,10 @@ def reported(call: Call) -> CommitReports:
 # Transactions
 
 
-@operations.add("POST", "/transactions/{txnId}/proposal", **_proposing(_of_many_tables))
+@operations.add("POST", "/transactions/{txnId}/proposal", **_PROPOSING)
 def propose_many(call: Call, body: Proposal) -> Ratified | problems.Problem:
     """Propose commits to several tables, which are ratified all or none."""
-    return _as_body(call, body.parts, call.catalog.propose(_of_many_tables(call)))
+    return _propose(call)
 
 
 @operations.add("GET", "/transactions/{txnId}")

@@ -1,4 +1,4 @@
-"""Which endpoint a path leads to.
+"""The endpoint of each path.
 
 Every request passes here, so it is a walk through dictionaries, one step for each part of the
 path. Parts are split before they are decoded: an escaped slash stays within its part.
@@ -7,36 +7,27 @@ path. Parts are split before they are decoded: an escaped slash stays within its
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
 from urllib.parse import unquote
 
-Endpoint = TypeVar("Endpoint")
-
-
-@dataclass(frozen=True, slots=True)
-class Found(Generic[Endpoint]):
-    """A path that is known: what its methods lead to, and what its parts are."""
-
-    methods: dict[str, Endpoint]
-    parts: dict[str, str]
+from headgate.http.endpoint import Endpoint
 
 
 @dataclass(slots=True)
-class _Node(Generic[Endpoint]):
-    fixed: dict[str, _Node[Endpoint]] = field(default_factory=dict)
+class _Node:
+    fixed: dict[str, _Node] = field(default_factory=dict)
     name: str = ""  # of the part that may be anything
-    free: _Node[Endpoint] | None = None
+    free: _Node | None = None
     methods: dict[str, Endpoint] = field(default_factory=dict)
 
 
-class Routes(Generic[Endpoint]):
-    """Paths such as `/v1/tables/{tableId}/commits`, and what each method of them leads to."""
+class Routes:
+    """The endpoints of the methods of paths such as `/v1/tables/{tableId}/commits`."""
 
     def __init__(self) -> None:
-        self._root: _Node[Endpoint] = _Node()
+        self._root = _Node()
 
     def add(self, method: str, path: str, endpoint: Endpoint) -> None:
-        """Have a method of a path lead to an endpoint."""
+        """Add the endpoint of a method of a path."""
         node = self._root
         for part in path.split("/"):
             if part.startswith("{"):
@@ -47,17 +38,21 @@ class Routes(Generic[Endpoint]):
                 node = node.fixed.setdefault(part, _Node())
         node.methods[method] = endpoint
 
-    def find(self, path: str) -> Found[Endpoint] | None:
-        """Find a path as it came over the wire."""
-        node, parts = self._root, {}
+    def find(self, path: str) -> tuple[dict[str, Endpoint], dict[str, str]]:
+        """Return the endpoints of a path by their methods, none if it is unknown, and its parts.
+
+        The path is as it came over the wire.
+        """
+        node = self._root
+        parts: dict[str, str] = {}
         for part in path.split("/"):
             if "%" in part:
                 part = unquote(part)
             following = node.fixed.get(part)
             if following is None:
                 if node.free is None:
-                    return None
+                    return {}, parts
                 parts[node.name] = part
                 following = node.free
             node = following
-        return Found(node.methods, parts) if node.methods else None
+        return node.methods, parts

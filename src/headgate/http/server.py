@@ -53,7 +53,6 @@ class Server:
         self.budget = Budget(self.settings.bodies_limit_bytes, self.clock)
 
     def start(self) -> None:
-        """Create the thread pools."""
         sizes = {Pool.READS: 8, Pool.CHANGES: 16, Pool.PROPOSALS: PROPOSERS}
         self.pools = {
             pool: ThreadPoolExecutor(size, thread_name_prefix=f"headgate-{pool.value}")
@@ -67,7 +66,6 @@ class Server:
             pool.shutdown(wait=True, cancel_futures=False)
 
     async def run(self, pool: Pool, do: Callable[..., Result], *arguments: Any) -> Result:
-        """Run a function in a thread of a pool."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.pools[pool], do, *arguments)
 

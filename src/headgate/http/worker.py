@@ -28,31 +28,25 @@ def run(
 
     Ends after `stop_s` seconds at the latest.
     """
+
+    async def serve() -> None:
+        loop = asyncio.get_running_loop()
+        stopping = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopping.set)
+        app = create()
+        async with app.running():
+            listener = HttpListener(app, limits, "http" if tls is None else "https")
+            server = await loop.create_server(
+                listener.connect,
+                sock=listening,
+                backlog=BACKLOG,
+                ssl=tls,
+                ssl_handshake_timeout=None if tls is None else limits.headers_s,
+            )
+            await stopping.wait()
+            server.close()
+            await listener.close(stop_s)
+
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(listening, create, limits, tls, stop_s))
-
-
-async def _serve(
-    listening: socket.socket,
-    create: Callable[[], Application],
-    limits: Limits,
-    tls: ssl.SSLContext | None,
-    stop_s: float,
-) -> None:
-    loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    app = create()
-    async with app.running():
-        listener = HttpListener(app, limits, "http" if tls is None else "https")
-        server = await loop.create_server(
-            listener.connect,
-            sock=listening,
-            backlog=BACKLOG,
-            ssl=tls,
-            ssl_handshake_timeout=None if tls is None else limits.headers_s,
-        )
-        await stopping.wait()
-        server.close()
-        await listener.close(stop_s)
+        runner.run(serve())

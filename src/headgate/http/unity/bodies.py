@@ -80,24 +80,18 @@ class CreateStagingTableRequest(_Kebab, frozen=True, kw_only=True):
     name: str
 
 
-class DeltaProtocol(_Kebab, frozen=True, kw_only=True):
+class Features(_Kebab, frozen=True, kw_only=True, omit_defaults=False):
+    """Table features."""
+
+    reader_features: tuple[str, ...] = ()
+    writer_features: tuple[str, ...] = ()
+
+
+class DeltaProtocol(Features, frozen=True, kw_only=True, omit_defaults=False):
     """The protocol action of a log."""
 
     min_reader_version: int
     min_writer_version: int
-    reader_features: tuple[str, ...] = ()
-    writer_features: tuple[str, ...] = ()
-
-
-class RequiredProtocol(DeltaProtocol, frozen=True, kw_only=True, omit_defaults=False):
-    """The features that a new table must support."""
-
-
-class SuggestedProtocol(_Kebab, frozen=True, kw_only=True, omit_defaults=False):
-    """The features that a new table should support."""
-
-    reader_features: tuple[str, ...] = ()
-    writer_features: tuple[str, ...] = ()
 
 
 class StagingTableResponse(_Kebab, frozen=True, kw_only=True, omit_defaults=False):
@@ -107,8 +101,8 @@ class StagingTableResponse(_Kebab, frozen=True, kw_only=True, omit_defaults=Fals
     table_type: str
     location: str
     storage_credentials: tuple[Credential, ...]
-    required_protocol: RequiredProtocol
-    suggested_protocol: SuggestedProtocol
+    required_protocol: DeltaProtocol
+    suggested_protocol: Features
     required_properties: dict[str, str]
     suggested_properties: dict[str, str | None]  # null: the engine generates the value
 

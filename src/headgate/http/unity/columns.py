@@ -144,7 +144,7 @@ def _type_name(data_type: schemas.DataType) -> str:
 
 def declared(columns: Iterable[bodies.DeclaredColumn]) -> schemas.StructType:
     """Return the columns that a client declares in the older REST."""
-    return schemas.StructType(tuple(_with_comment(_declared(column), column) for column in columns))
+    return schemas.StructType(tuple(map(_field, columns)))
 
 
 def partitions(columns: Iterable[bodies.DeclaredColumn]) -> list[str]:
@@ -153,7 +153,8 @@ def partitions(columns: Iterable[bodies.DeclaredColumn]) -> list[str]:
     return [name for _, name in sorted(found)]
 
 
-def _with_comment(field: schemas.StructField, column: bodies.DeclaredColumn) -> schemas.StructField:
+def _field(column: bodies.DeclaredColumn) -> schemas.StructField:
+    field = _declared(column)
     if not column.comment or schemas.COMMENT in field.metadata:
         return field
     return replace(field, metadata={**field.metadata, schemas.COMMENT: column.comment})

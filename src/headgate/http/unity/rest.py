@@ -1,7 +1,7 @@
 """The part of the older REST that clients of both dialects need: catalogs, schemas, tables."""
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -87,14 +87,9 @@ def delete_catalog(call: Call) -> int:
     """Drop a catalog."""
     name = _existing_catalog(call)
     within = [known for known in call.catalog.namespaces() if known.catalog == name]
-    if call.truth("force"):
-        for namespace in within:
-            _drop_tables(call, namespace)
-    elif [namespace.schema for namespace in within] != [DEFAULT_SCHEMA]:
+    if not call.truth("force") and [known.schema for known in within] != [DEFAULT_SCHEMA]:
         raise DialectError(Case.NOT_NOW, f"Catalog {name} has schemas.", remedy="Drop them first.")
-    for namespace in within:
-        _drop(call, namespace)
-    return _OK
+    return _drop(call, within)
 
 
 def _existing_catalog(call: Call) -> str:
@@ -167,11 +162,7 @@ def change_schema(call: Call, body: bodies.ChangedDetails) -> bodies.SchemaInfo:
 @operations.add("DELETE", "/schemas/{name}")
 def delete_schema(call: Call) -> int:
     """Drop a schema."""
-    name = _existing_schema(call)
-    if call.truth("force"):
-        _drop_tables(call, name)
-    _drop(call, name)
-    return _OK
+    return _drop(call, [_existing_schema(call)])
 
 
 def _existing_schema(call: Call) -> SchemaName:
@@ -244,17 +235,19 @@ def _change_details(
         call.catalog.change_details(of, change, _new_name(body))
 
 
-def _drop(call: Call, name: SchemaName) -> None:
-    try:
-        call.catalog.drop_namespace(name)
-    except errors.NotEmptyError as error:
-        raise DialectError(Case.NOT_NOW, error.message, remedy="Drop its tables first.") from None
-
-
-def _drop_tables(call: Call, name: SchemaName) -> None:
-    """Drop the tables of a schema one by one; each can be undropped."""
-    for entry in call.catalog.tables(name):
-        call.catalog.drop_table(entry.table_id)
+def _drop(call: Call, names: Collection[SchemaName]) -> int:
+    """Drop schemas; if the client forces it, drop their tables first, which can be undropped."""
+    if call.truth("force"):
+        for name in names:
+            for entry in call.catalog.tables(name):
+                call.catalog.drop_table(entry.table_id)
+    for name in names:
+        try:
+            call.catalog.drop_namespace(name)
+        except errors.NotEmptyError as error:
+            remedy = "Drop its tables first."
+            raise DialectError(Case.NOT_NOW, error.message, remedy=remedy) from None
+    return _OK
 
 
 # Tables

@@ -316,12 +316,12 @@ def stage_table(call: Call, body: bodies.CreateStagingTableRequest) -> bodies.St
         table_type=table_views.MANAGED,
         location=staged.location,
         storage_credentials=_credentials(staged.location, "READ_WRITE").storage_credentials,
-        required_protocol=bodies.RequiredProtocol(
+        required_protocol=bodies.DeltaProtocol(
             min_reader_version=required.min_reader_version,
             min_writer_version=required.min_writer_version,
             **_features(required),
         ),
-        suggested_protocol=bodies.SuggestedProtocol(
+        suggested_protocol=bodies.Features(
             **_features(new_tables.suggested_protocol(call.settings))
         ),
         required_properties=new_tables.required_properties(call.settings, staged.table_id),
