@@ -351,14 +351,10 @@ def _either(expected: Iterable[str]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
-def _anything(value: Any) -> Any:
-    return value
-
-
 _NOTHING: Final = object()
 _SIMPLE: Final[Mapping[Any, _Check]] = {
-    Any: _anything,
-    object: _anything,
+    Any: _require(lambda value: True, "anything"),
+    object: _require(lambda value: True, "anything"),
     str: _string,
     int: _whole,
     float: _number,

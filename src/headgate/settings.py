@@ -14,20 +14,6 @@ from headgate.errors import InvalidArgumentError
 TRANSACTION_LIMIT_BYTES: Final = 8 << 20  # of the inline commits of a transaction together
 TRANSACTION_TABLES: Final = 1_000  # that one transaction may write to
 
-# Settings for tests and experiments, not documented for users.
-INTERNAL: Final = frozenset(
-    {
-        "listed_ms",
-        "longest_wait_ms",
-        "publish_batch",
-        "publish_every_ms",
-        "publish_linger_ms",
-        "publish_on_close_ms",
-        "ticket_after",
-        "ticket_ms",
-    }
-)
-
 _DIGITS = 18  # of numbers that fit into 64 bits
 _FEATURE = re.compile(r" *[A-Za-z][\w-]* *", re.ASCII)
 _HOST = re.compile(r" *([A-Za-z0-9._-]+|[0-9A-Fa-f:.\[\]]+|\*) *", re.ASCII)
@@ -116,7 +102,7 @@ class Settings:
         "delta.parquet.compression.codec=zstd,delta.randomizeFilePrefixes=true"
     )
 
-    # Internal, see INTERNAL
+    # Internal: for tests and experiments, not documented for users
     listed_ms: int = 60_000  # How long a published commit is still listed with the tail.
     longest_wait_ms: int = 10_000  # Longest wait of a request for the next event.
     publish_batch: int = 1_000  # Commits that are written and synced together.

@@ -79,7 +79,7 @@ class RemoteCatalog:
     # Reading
 
     def resolve(self, ref: Ref, at: Sequence | None = None) -> messages.Resolved:
-        path = f"/v1/names/{_escaped(str(ref))}" if isinstance(ref, TableName) else _path_of(ref)
+        path = _path("names" if isinstance(ref, TableName) else "tables", ref)
         resolved = self._get(path, messages.Resolved, at=at, minSequence=self._min_sequence(at))
         self._note_sequence(resolved.sequence)
         return resolved
@@ -107,7 +107,7 @@ class RemoteCatalog:
     def ratified_commits(
         self, table_id: TableId, first: Version | None = None, last: Version | None = None
     ) -> messages.RatifiedCommits:
-        path = f"{_path_of(table_id)}/commits"
+        path = _path("tables", table_id, "commits")
         commits: list[messages.RatifiedCommit] = []
         begin = first
         for page in self._pages(path, bodies.CommitPage, "first", first=first, last=last):
@@ -122,7 +122,7 @@ class RemoteCatalog:
     def timeline(
         self, table_id: TableId, first: Version | None = None, last: Version | None = None
     ) -> tuple[messages.TimelineEntry, ...]:
-        path = f"{_path_of(table_id)}/timeline"
+        path = _path("tables", table_id, "timeline")
         pages = self._pages(path, bodies.Timeline, "first", first=first, last=last)
         return tuple(entry for page in pages for entry in page.entries)
 
@@ -130,7 +130,7 @@ class RemoteCatalog:
         kind: Any = messages.Ratified | messages.Rejected
         try:
             found: messages.Ratified | messages.Rejected = self._get(
-                f"/v1/transactions/{_escaped(txn_id)}", kind
+                _path("transactions", txn_id), kind
             )
         except errors.NotFoundError:
             return None
@@ -142,7 +142,7 @@ class RemoteCatalog:
         # Sent once: the proposer decides how long to repeat it.
         if len(proposal.parts) == 1 and not isinstance(proposal.parts[0].content, Put):
             part = proposal.parts[0]
-            path = f"{_path_of(part.table_id)}/commits"
+            path = _path("tables", part.table_id, "commits")
             body: object = bodies.OnePart(
                 txn_id=proposal.txn_id,
                 version=part.version,
@@ -151,7 +151,7 @@ class RemoteCatalog:
                 isolation=proposal.isolation,
             )
         else:
-            path, body = f"/v1/transactions/{_escaped(proposal.txn_id)}/proposal", proposal
+            path, body = _path("transactions", proposal.txn_id, "proposal"), proposal
         try:
             answer = _decoded(self._send("POST", path, body, proposal.txn_id), messages.Ratified)
         except _NotRatifiedError as decided:
@@ -171,7 +171,7 @@ class RemoteCatalog:
         return self._published("published", table_id, upto)
 
     def add_file(self, table_id: TableId, file: KnownFile) -> None:
-        self._request_change("POST", f"{_path_of(table_id)}/files", file)
+        self._request_change("POST", _path("tables", table_id, "files"), file)
 
     # Names and tables
 
@@ -180,16 +180,14 @@ class RemoteCatalog:
         self._request_change("POST", "/v1/namespaces", body)
 
     def drop_namespace(self, name: SchemaName) -> None:
-        self._request_change("DELETE", f"/v1/namespaces/{_escaped(str(name))}", None)
+        self._request_change("DELETE", _path("namespaces", name))
 
     def rename_namespace(self, name: SchemaName, new_name: str) -> None:
-        path = f"/v1/namespaces/{_escaped(str(name))}"
-        self._request_change("PATCH", path, bodies.NewName(name=new_name))
+        body = bodies.NewName(name=new_name)
+        self._request_change("PATCH", _path("namespaces", name), body)
 
     def rename_catalog(self, name: str, new_name: str) -> None:
-        self._request_change(
-            "PATCH", f"/v1/catalogs/{_escaped(name)}", bodies.NewName(name=new_name)
-        )
+        self._request_change("PATCH", _path("catalogs", name), bodies.NewName(name=new_name))
 
     def namespaces(self) -> tuple[SchemaName, ...]:
         answer = self._get("/v1/namespaces", bodies.Namespaces)
@@ -230,18 +228,18 @@ class RemoteCatalog:
         return self._register(bodies.NewTable(name=str(name), external=external))
 
     def rename_table(self, table_id: TableId, name: TableName) -> None:
-        self._request_change("PATCH", _path_of(table_id), bodies.TableChange(name=str(name)))
+        self._request_change("PATCH", _path("tables", table_id), bodies.TableChange(name=str(name)))
 
     def drop_table(self, table_id: TableId) -> None:
-        self._request_change("DELETE", _path_of(table_id), None)
+        self._request_change("DELETE", _path("tables", table_id))
 
     def undrop_table(self, table_id: TableId, name: TableName | None = None) -> None:
         new = None if name is None else str(name)
         body = bodies.TableChange(name=new, state="active")
-        self._request_change("PATCH", _path_of(table_id), body)
+        self._request_change("PATCH", _path("tables", table_id), body)
 
     def purge_table(self, table_id: TableId, *, progress: Progress | None = None) -> int:
-        path = f"{_path_of(table_id)}?purge=true"
+        path = f"{_path('tables', table_id)}?purge=true"
         return self._change("DELETE", path, None, bodies.Purged).files
 
     # Checking
@@ -272,10 +270,10 @@ class RemoteCatalog:
 
     def put_listener(self, name: str, target: str, after: Sequence | None = None) -> ListenerEntry:
         body = NewListener(url=target, after=after)
-        return self._change("PUT", f"/v1/listeners/{_escaped(name)}", body, ListenerEntry)
+        return self._change("PUT", _path("listeners", name), body, ListenerEntry)
 
     def delete_listener(self, name: str) -> None:
-        self._request_change("DELETE", f"/v1/listeners/{_escaped(name)}", None)
+        self._request_change("DELETE", _path("listeners", name))
 
     def locations(self) -> tuple[LocationEntry, ...]:
         return self._get("/v1/locations", bodies.LocationList).locations
@@ -283,7 +281,7 @@ class RemoteCatalog:
     # Requests
 
     def _published(self, what: str, table_id: TableId, upto: Version | None) -> Version:
-        path = f"{_path_of(table_id)}/{what}"
+        path = _path("tables", table_id, what)
         return self._change("POST", path, bodies.UpTo(upto=upto), bodies.Published).published
 
     def _register(self, body: bodies.NewTable) -> messages.Resolved:
@@ -318,7 +316,7 @@ class RemoteCatalog:
         """Request a change under a new key; return its decoded answer."""
         return self._keyed(method, path, body, lambda content: _decoded(content, kind))
 
-    def _request_change(self, method: str, path: str, body: object) -> None:
+    def _request_change(self, method: str, path: str, body: object = None) -> None:
         """Request a change under a new key; its answer has no content."""
         self._keyed(method, path, body, lambda _: None)
 
@@ -417,9 +415,5 @@ def _decoded(content: bytes, kind: type[Body]) -> Body:
         raise LostError(error.message.rstrip(".")) from error
 
 
-def _path_of(table_id: TableId) -> str:
-    return f"/v1/tables/{_escaped(table_id)}"
-
-
-def _escaped(text: str) -> str:
-    return quote(text, safe="")
+def _path(*parts: object) -> str:
+    return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)

@@ -174,28 +174,23 @@ class Committer:
         if self._is_closed:
             raise errors.UnavailableError("This session is closed.", remedy="Connect again.")
         pause_s = 0.02
-        busy_since: float | None = None
-        lost_since: float | None = None
+        waits_s = {"busy": self.patience.busy_wait_s, "lost": self.patience.unknown_wait_s}
+        since: dict[str, float] = {}  # when the catalog was busy first, or an answer was lost
         while True:
             try:
                 return send()
-            except errors.BusyError as busy:
+            except errors.HeadgateError as error:
                 now = self.clock.monotonic()
-                busy_since = now if busy_since is None else busy_since
-                if now - busy_since >= self.patience.busy_wait_s:
-                    if lost_since is None:
+                state = "busy" if isinstance(error, errors.BusyError) else "lost"
+                may_pass = isinstance(error, errors.UnavailableError | errors.OutcomeUnknownError)
+                if may_pass:
+                    since.setdefault(state, now)
+                if not may_pass or now - since[state] >= waits_s[state]:
+                    # After a lost answer no error reveals the outcome of the earlier request.
+                    if "lost" not in since:
                         raise
-                    raise errors.OutcomeUnknownError(txn_id, _why(busy)) from busy
-            except (errors.UnavailableError, errors.OutcomeUnknownError) as lost:
-                now = self.clock.monotonic()
-                lost_since = now if lost_since is None else lost_since
-                if now - lost_since >= self.patience.unknown_wait_s:
-                    raise errors.OutcomeUnknownError(txn_id, _why(lost)) from lost
-            except errors.HeadgateError as refusal:
-                # After a lost answer a refusal does not reveal the outcome of the earlier request.
-                if lost_since is None:
-                    raise
-                raise errors.OutcomeUnknownError(txn_id, _why(refusal)) from refusal
+                    why = f"no answer came, and the last error was: {error.message.rstrip('.')}"
+                    raise errors.OutcomeUnknownError(txn_id, why) from error
             self.clock.sleep(pause_s)
             pause_s = min(2 * pause_s, 2.0)
 
@@ -462,10 +457,6 @@ def _winner(label: str, version: Version, commit: RatifiedCommit | None, log: De
             f"{label}: version {version} is ratified, but its content is missing."
         )
     return _Winner(version, commit, examination.examine_file(content))
-
-
-def _why(error: errors.HeadgateError) -> str:
-    return f"no answer came, and the last error was: {error.message.rstrip('.')}"
 
 
 def _refusal(rejected: Rejected, attempts: Collection[_Attempt]) -> errors.HeadgateError:
