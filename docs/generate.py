@@ -273,7 +273,7 @@ def setting_comments(source: str) -> dict[str, str]:
     """Return the comment of each setting: at the end of its line, or above it."""
     comments, above, is_new_group = {}, "", True
     for line in source.partition("class Settings:")[2].splitlines():
-        setting = re.match(r"    (\w+): (?:int|str) = [^#]*(?:# (.+))?$", line)
+        setting = re.match(r"    (\w+): (?:int|str|Positive) = [^#]*(?:# (.+))?$", line)
         if setting is not None:
             comments[setting[1]] = setting[2] or above
         comment = re.match(r"    # (.+)$", line)

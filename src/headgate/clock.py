@@ -22,14 +22,11 @@ class Clock(Protocol):
 class SystemClock:
     """The clock of the operating system."""
 
+    monotonic = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
+
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
 
 
 class Ids(Protocol):

@@ -382,9 +382,7 @@ class RemoteCatalog:
             return LostError(message)
         if problem.answer is not None:
             return _NotRatifiedError(problem.answer)
-        if (
-            problem.code == errors.HeadgateError.code
-        ):  # a fault of the server, before or after it acted
+        if problem.code == errors.HeadgateError.code:  # a fault, before or after the server acted
             return LostError(f"{problem.detail.rstrip('.')} (request {problem.request_id})")
         if reply.status == 429 and reply.retry_after is not None and reply.retry_after.isdigit():
             self._clock.sleep(min(float(reply.retry_after), _LONGEST_PAUSE_S))

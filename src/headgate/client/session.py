@@ -527,9 +527,8 @@ class Session:
         three_phase: bool = False,
     ) -> Table:
         if not three_phase:
-            with suppress(
-                errors.UnsupportedByCatalogError
-            ):  # this catalog needs version 0 in the log
+            # Refused by catalogs that need version 0 in the log.
+            with suppress(errors.UnsupportedByCatalogError):
                 return self.open(create_in_one(self._committer, name, definition, operation))
         return self.open(
             create_in_three(self._committer, self._store_for, name, definition, operation)

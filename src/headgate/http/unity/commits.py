@@ -1,6 +1,7 @@
 """Commits, which work alike in both dialects: a staged file, and a claim of what is published."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
+from functools import partial
 
 from headgate.api.messages import Answer, Ratified, RatifiedCommit, TableInfo, VersionTaken
 from headgate.catalog.decider import Decided
@@ -9,10 +10,10 @@ from headgate.catalog.service import Catalog
 from headgate.errors import ConflictError, InvalidCommitError, LogDivergedError
 from headgate.http.async_answers import PendingAnswer
 from headgate.http.unity import bodies
+from headgate.http.unity.declarations import contradictions
 from headgate.http.unity.problems import Case, DialectError, invalid
 from headgate.protocol.actions import Version
 from headgate.protocol.commit.content import Staged
-from headgate.protocol.commit.examination import Examined, Violation
 
 _COUNTS = ("version", "timestamp", "file_size", "file_modification_timestamp")
 
@@ -44,13 +45,14 @@ def propose_soon(
 
 
 def staged(
-    before: TableInfo, commit: bodies.Commit, judge: Callable[[Examined], Iterable[Violation]]
+    before: TableInfo, commit: bodies.Commit, declared: Collection[bodies.Update]
 ) -> StagedProposal:
-    """Return what a commit proposes; raise if its numbers cannot be right."""
+    """Return what a commit and declared updates propose; raise if its numbers cannot be right."""
     for field in _COUNTS:
         if not 0 < getattr(commit, field) < 1 << 63:
             raise invalid(f"{field} is {getattr(commit, field)}.")
     file = Staged(file_name=commit.file_name, size=commit.file_size)
+    judge = partial(contradictions, declared, before=before)
     return StagedProposal(before, Version(commit.version), file, judge)
 
 

@@ -117,17 +117,6 @@ def refuse_unknown_domains(names: Iterable[str]) -> None:
             raise InvalidArgumentError(f"The domain {name[:200]!r} is unknown.")
 
 
-def set_at_creation(
-    declared: Mapping[str, str | None], examined: Examined
-) -> Iterator[bodies.SetProperties]:
-    """Yield the declared properties of a new table that must equal those in its log."""
-    # A property that the log lacks is accepted, as by the stock server, and not stored.
-    if examined.metadata is not None:
-        logged = examined.metadata.configuration
-        present = {key: value for key, value in declared.items() if key in logged}
-        yield bodies.SetProperties(updates=present)
-
-
 def column_names_differ(
     metadata: Metadata, declared: Collection[bodies.DeclaredColumn]
 ) -> Iterator[Violation]:

@@ -7,7 +7,7 @@ from typing import Final
 from headgate.api.messages import StagingTable, TableInfo
 from headgate.catalog.service import Catalog
 from headgate.errors import NotFoundError
-from headgate.http.unity import declarations, table_views
+from headgate.http.unity import bodies, declarations, table_views
 from headgate.http.unity.problems import Case, DialectError, exists_as, invalid
 from headgate.names import TableName
 from headgate.protocol import features
@@ -81,7 +81,23 @@ def _conditions(names: Iterable[str]) -> list[features.Property]:
     return [row.active_when for row in rows if isinstance(row.active_when, features.Property)]
 
 
-def lacks_required(
+def violations(
+    settings: Settings,
+    examined: Examined,
+    properties: Mapping[str, str | None],
+    updates: Iterable[bodies.Update],
+) -> Iterator[Violation]:
+    """List what version 0 lacks, and where it differs from the properties and updates declared."""
+    yield from _lacks_required(settings, examined, properties)
+    if examined.metadata is not None:
+        # A property that the log lacks is accepted, as by the stock server, and not stored.
+        logged = examined.metadata.configuration
+        present = {key: value for key, value in properties.items() if key in logged}
+        updates = (*updates, bodies.SetProperties(updates=present))
+    yield from declarations.contradictions(updates, examined)
+
+
+def _lacks_required(
     settings: Settings, examined: Examined, declared: Mapping[str, str | None]
 ) -> Iterator[Violation]:
     """List the required features and properties that version 0 lacks."""

@@ -6,8 +6,6 @@ here it uses any staged file that it finds. So Sail gets every version of the ra
 staged file, or the URL of a published commit.
 """
 
-from collections.abc import Iterable
-
 import msgspec
 
 from headgate.api.bodies import decode
@@ -25,11 +23,10 @@ from headgate.http.unity.commits import (
     staged,
     valid_claim,
 )
-from headgate.http.unity.declarations import contradictions, refuse_uniform
+from headgate.http.unity.declarations import refuse_uniform
 from headgate.http.unity.problems import BASE, invalid
 from headgate.protocol.actions import Version
 from headgate.protocol.commit.content import Way
-from headgate.protocol.commit.examination import Examined, Violation
 from headgate.protocol.paths import PublishedCommit
 from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.storage import locations
@@ -116,11 +113,7 @@ def _proposed(
             updates.append(bodies.SetTableComment(comment=body.metadata.description))
         if body.metadata.properties is not None:
             updates.append(bodies.SetProperties(updates=body.metadata.properties.properties))
-
-    def judge(examined: Examined) -> Iterable[Violation]:
-        return contradictions(updates, examined, before)
-
-    return staged(before, commit, judge), claim
+    return staged(before, commit, updates), claim
 
 
 def _check_metadata(changed: bodies.ChangedMetadata, before: TableInfo) -> None:

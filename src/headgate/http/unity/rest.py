@@ -12,7 +12,7 @@ from headgate.api.status import CatalogDetails, NamespaceDetails
 from headgate.catalog import namespace_details
 from headgate.http.operations import Call, Operations, Pool
 from headgate.http.unity import bodies, columns, external_tables, new_tables, problems, table_views
-from headgate.http.unity.declarations import column_names_differ, contradictions, set_at_creation
+from headgate.http.unity.declarations import column_names_differ
 from headgate.http.unity.external_tables import without_nulls
 from headgate.http.unity.problems import BASE, Case, DialectError, exists_as, invalid
 from headgate.names import DEFAULT_SCHEMA, SchemaName, TableName, fold, plain_name
@@ -313,12 +313,8 @@ def _create_managed(call: Call, body: bodies.OlderNewTable, name: TableName) -> 
     properties, declared = body.properties or {}, body.columns or ()
 
     def judge(examined: Examined) -> Iterable[Violation]:
-        yield from new_tables.lacks_required(call.settings, examined, properties)
-        updates: tuple[bodies.Update, ...] = (
-            *set_at_creation(properties, examined),
-            bodies.SetTableComment(comment=body.comment),
-        )
-        yield from contradictions(updates, examined)
+        updates = [bodies.SetTableComment(comment=body.comment)]
+        yield from new_tables.violations(call.settings, examined, properties, updates)
         if examined.metadata is not None:
             yield from column_names_differ(examined.metadata, declared)
 

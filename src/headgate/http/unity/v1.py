@@ -29,7 +29,7 @@ from headgate.http.unity.commits import (
     staged,
     valid_claim,
 )
-from headgate.http.unity.declarations import contradictions, refuse_uniform, set_at_creation
+from headgate.http.unity.declarations import refuse_uniform
 from headgate.http.unity.problems import BASE, Case, DialectError, exists_as, invalid
 from headgate.names import TableName, plain_name
 from headgate.protocol.actions import Metadata, Protocol, TableId, Version
@@ -220,11 +220,7 @@ def _asked(body: bodies.TableUpdate, before: TableInfo) -> _Asked:
 
 def _proposed(asked: _Asked, before: TableInfo, add: bodies.AddCommit) -> StagedProposal:
     refuse_uniform(add.uniform)
-
-    def judge(examined: Examined) -> Iterable[Violation]:
-        return contradictions(asked.updates, examined, before)
-
-    return staged(before, add.commit, judge)
+    return staged(before, add.commit, asked.updates)
 
 
 def _holds(etag: bodies.AssertEtag | None, version: Version) -> bool:
@@ -367,9 +363,7 @@ def create_table(call: Call, body: bodies.CreateTableRequest) -> bodies.LoadedTa
         if TABLE_ID_PROPERTY not in body.properties:
             says = f"{TABLE_ID_PROPERTY} is missing from the declared properties"
             yield Violation(rule="required-property", says=says)
-        yield from new_tables.lacks_required(call.settings, examined, body.properties)
-        properties = set_at_creation(body.properties, examined)
-        yield from contradictions((*declared, *properties), examined)
+        yield from new_tables.violations(call.settings, examined, body.properties, declared)
 
     return _loaded(new_tables.register(call.catalog, name, body.location, judge))
 
