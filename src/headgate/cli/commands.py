@@ -102,12 +102,8 @@ def create_namespace(
     For example:
       headgate create-namespace sales
     """
-    here.call(
-        "Creating a namespace",
-        lambda session: session.create_namespace(
-            name, storage_root=storage_root, if_not_exists=if_not_exists
-        ),
-    )
+    with here.session("Creating a namespace") as session:
+        session.create_namespace(name, storage_root=storage_root, if_not_exists=if_not_exists)
     full = str(SchemaName.parse(name))
     here.output.result({"namespace": full}, f"Created the namespace {full}.")
 
@@ -118,7 +114,7 @@ def drop_namespace(here: Globals, name: NamespaceArgument) -> None:
     For example:
       headgate drop-namespace sales
     """
-    here.call("Dropping a namespace", lambda session: session.drop_namespace(name))
+    here.call(lambda session: session.drop_namespace(name), "Dropping a namespace")
     full = str(SchemaName.parse(name))
     here.output.result({"namespace": full}, f"Dropped the namespace {full}.")
 
@@ -132,7 +128,7 @@ def rename_namespace(here: Globals, old: NamespaceArgument, new: NewNameArgument
       headgate create-namespace sales
       headgate rename-namespace sales sales_2026
     """
-    here.call("Renaming a namespace", lambda session: session.rename_namespace(old, new))
+    here.call(lambda session: session.rename_namespace(old, new), "Renaming a namespace")
     before = SchemaName.parse(old)
     after = str(SchemaName.parse(new, catalog=before.catalog))
     here.output.result({"namespace": after}, f"Renamed the namespace {before} to {after}.")
@@ -149,7 +145,7 @@ def rename_catalog(
       headgate create-namespace other.sales
       headgate rename-catalog other archive
     """
-    here.call("Renaming a catalog", lambda session: session.rename_catalog(old, new))
+    here.call(lambda session: session.rename_catalog(old, new), "Renaming a catalog")
     here.output.result({"catalog": new}, f"Renamed the catalog {old} to {new}.")
 
 
@@ -227,10 +223,8 @@ def register_external(
       headgate register-external sales.archive s3://bucket/archive
       headgate register-external sales.raw /data/raw --format csv --schema "id long, item string"
     """
-    table = here.call(
-        "Registering a table",
-        lambda session: session.register_external(name, location, format, schema),
-    )
+    with here.session("Registering a table") as session:
+        table = session.register_external(name, location, format, schema)
     here.output.result(
         {"table": table.name, "tableId": table.table_id, "location": table.location},
         f"Registered {table.name}, an external {table.format} table at {table.location}.",
@@ -378,7 +372,7 @@ def rename(here: Globals, old: TableArgument, new: NewNameArgument) -> None:
     For example:
       headgate rename sales.orders sales.orders_2026
     """
-    here.call("Renaming", lambda session: session.rename(old, new))
+    here.call(lambda session: session.rename(old, new), "Renaming")
     full = str(TableName.parse(new))
     here.output.result({"table": full}, f"Renamed {TableName.parse(old)} to {full}.")
 
@@ -391,7 +385,7 @@ def drop(here: Globals, name: TableArgument) -> None:
     For example:
       headgate drop sales.orders
     """
-    table_id = here.call("Dropping", lambda session: session.drop(name))
+    table_id = here.call(lambda session: session.drop(name), "Dropping")
     full = str(TableName.parse(name))
     here.output.result({"table": full, "tableId": table_id}, f"Dropped {full}, id {table_id}.")
     here.output.note("Its files are kept: see `headgate undrop` and `headgate purge`.")
@@ -412,7 +406,7 @@ def undrop(
       headgate undrop sales.orders
       headgate undrop sales.orders --as sales.orders_again
     """
-    table = here.call("Restoring", lambda session: session.undrop(name, to))
+    table = here.call(lambda session: session.undrop(name, to), "Restoring")
     here.output.result(
         {"table": table.name, "tableId": table.id, "version": table.version},
         f"Restored {table.name} at version {table.version}, id {table.id}.",

@@ -43,7 +43,7 @@ class Globals:
             )
         return headgate.connect(self.lake)
 
-    def call(self, description: str, do: Callable[[Session], Result]) -> Result:
+    def call(self, do: Callable[[Session], Result], description: str = "Connecting") -> Result:
         """Call a function with the opened lake, showing progress meanwhile."""
         with self.session(description) as session:
             return do(session)

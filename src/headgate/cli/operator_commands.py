@@ -54,8 +54,7 @@ def status(here: Globals) -> None:
       headgate status
       headgate --lake http://127.0.0.1:8750 status --json
     """
-    state = here.call("Connecting", lambda session: session.status())
-    if views.show_status(here.output, state):
+    if views.show_status(here.output, here.call(lambda session: session.status())):
         raise typer.Exit(1)
 
 
@@ -70,7 +69,7 @@ def backup(
     For example:
       headgate backup /backups/lake-monday.db
     """
-    here.call("Copying", lambda session: session.backup(target))
+    here.call(lambda session: session.backup(target), "Copying")
     here.output.result(
         {"backup": str(target), "bytes": target.stat().st_size},
         f"Copied the catalog of {here.shown_lake} to {target}.",
@@ -138,16 +137,15 @@ def token(
     if days is not None and action != "create":
         raise typer.BadParameter("--days is only for `token create`.")
     if action == "list":
-        tokens = here.call("Connecting", lambda session: session.tokens())
-        views.show_tokens(here.output, tokens)
+        views.show_tokens(here.output, here.call(lambda session: session.tokens()))
     elif action == "revoke":
-        here.call("Connecting", lambda session: session.revoke_token(token_name))
+        here.call(lambda session: session.revoke_token(token_name))
         here.output.result({"token": token_name}, f"Revoked token {token_name}.")
     else:
         from headgate.clock import SystemClock  # slow to load
 
         expires = None if days is None else SystemClock().now_ms() + days * _DAY_MS
-        secret = here.call("Connecting", lambda session: session.create_token(token_name, expires))
+        secret = here.call(lambda session: session.create_token(token_name, expires))
         here.output.result({"token": token_name, "secret": secret}, secret)
         here.output.note(
             f"This is the secret of token {token_name}. It is not shown again. Clients pass it as "
@@ -187,15 +185,12 @@ def listener(
     if after is not None and action != "add":
         raise typer.BadParameter("--after is only for `listener add`.")
     if action == "list":
-        listeners = here.call("Connecting", lambda session: session.listeners())
-        views.show_listeners(here.output, listeners)
+        views.show_listeners(here.output, here.call(lambda session: session.listeners()))
     elif action == "remove":
-        here.call("Connecting", lambda session: session.delete_listener(listener_name))
+        here.call(lambda session: session.delete_listener(listener_name))
         here.output.result({"listener": listener_name}, f"Removed listener {listener_name}.")
     else:
-        added = here.call(
-            "Connecting", lambda session: session.put_listener(listener_name, url or "", after)
-        )
+        added = here.call(lambda session: session.put_listener(listener_name, url or "", after))
         here.output.result(
             {"listener": added.name, "url": added.target, "position": added.position},
             f"Listener {added.name} receives events after sequence {added.position} at "
@@ -227,14 +222,13 @@ def location(
     if (url is None) is (action != "list"):
         raise typer.BadParameter("list takes no URL." if action == "list" else "a URL is required.")
     if action == "list":
-        locations = here.call("Connecting", lambda session: session.locations())
-        views.show_locations(here.output, locations)
+        views.show_locations(here.output, here.call(lambda session: session.locations()))
     elif action == "add":
         with here.session("Connecting") as session:
             added = session.add_location(url or "").url
         here.output.result({"location": added}, f"Clients may put tables under {added}.")
     else:
-        here.call("Connecting", lambda session: session.remove_location(url or ""))
+        here.call(lambda session: session.remove_location(url or ""))
         here.output.result({"location": url}, f"Removed {url}: new tables there are refused.")
 
 
