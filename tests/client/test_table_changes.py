@@ -219,7 +219,7 @@ class TestAddingColumns:
     def test_an_append_of_before_does_not_pass_into_the_new_schema(self, world: World) -> None:
         table, other = world.make(), world.session().table("orders")
         base = other.snapshot()
-        change = other._appending(base, rows(1))
+        change = other._writing(base, rows(1))
         table.add_columns("a long")
         with pytest.raises(ConflictError):
             other._commit(change)

@@ -154,7 +154,7 @@ def values_in(table: Table) -> Counter[int]:
 
 def append_to_all(session: Session, tables: list[Table], value: int) -> Committed:
     """Append the same row to several tables, to all or to none."""
-    changes = [table._appending(table.snapshot(), rows(value)) for table in tables]
+    changes = [table._writing(table.snapshot(), rows(value)) for table in tables]
     return session._committer.commit(changes)
 
 

@@ -83,7 +83,7 @@ def pairs(lake: str, number: int) -> None:
         for value in range(number, number + 4):
             for table in (one, two):
                 report(attempt=value, table=table.name)
-            changes = [table._appending(table.snapshot(), rows(value)) for table in (one, two)]
+            changes = [table._writing(table.snapshot(), rows(value)) for table in (one, two)]
             done = (staging if value % 2 else inline).commit(changes)
             for table in (one, two):
                 report(ok=value, table=table.name, sequence=done.sequence, stamp=done.timestamp_ms)
