@@ -329,15 +329,9 @@ class PlainSource(Source):
             self._list_all()
         return self._newest()
 
-    def latest_or_damaged(self, above: Version) -> TableState:
-        """Read the latest state; if the log above a version is damaged, what can be read of it.
-
-        In that case the state has only the protocol and metadata of the readable commits.
-        """
-        try:
-            return self.state(self.latest, None)
-        except (errors.MalformedError, errors.VersionGoneError):
-            state = replay.EMPTY
+    def damaged_latest(self, above: Version) -> TableState:
+        """Read the protocol and metadata of the readable commits above a version."""
+        state = replay.EMPTY
         for item in sorted(self.log.list(above), key=lambda item: str(item.file.path)):
             if isinstance(item.file, paths.PublishedCommit) and item.file.version > above:
                 with suppress(errors.MalformedError, errors.NotFoundError):

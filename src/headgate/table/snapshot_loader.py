@@ -90,23 +90,21 @@ def load_path(
     """Load a plain table by its path; refuse a catalog-managed one. Spec: RD-02."""
     source = log_state.PlainSource(location, DeltaLog(store_for(location)))
     last = source.latest
-    if version is None and as_of_ms is not None:
-        try:
-            latest = source.state(last, None)
-        except (errors.MalformedError, errors.VersionGoneError):
-            version, as_of_ms = source.version_below_damage(as_of_ms), None
-            if version is None:
-                raise
-    if version is not None and 0 <= version < last:
-        latest = source.latest_or_damaged(version)  # the log above it may be damaged
-    elif as_of_ms is None:
+    try:
         latest = source.state(last, None)
-    source.refuse_managed(latest)
-    if as_of_ms is not None:
-        _, metadata = log_state.complete(latest, location)
-        version = source.version_at(as_of_ms, last, metadata)
-    if version is None or version == last:
-        return _plain(source, latest)
+    except (errors.MalformedError, errors.VersionGoneError):
+        if as_of_ms is not None:
+            version = source.version_below_damage(as_of_ms)
+        if version is None or not 0 <= version < last:
+            raise
+        source.refuse_managed(source.damaged_latest(version))
+    else:
+        source.refuse_managed(latest)
+        if as_of_ms is not None:
+            _, metadata = log_state.complete(latest, location)
+            version = source.version_at(as_of_ms, last, metadata)
+        if version is None or version == last:
+            return _plain(source, latest)
     _refuse_missing_version(location, version, last)
     return _plain(source, source.state(version, None))
 
