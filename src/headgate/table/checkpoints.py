@@ -1,14 +1,16 @@
-"""Read checkpoints of every layout into Arrow columns.
+"""Read checkpoints of every layout as states of a table.
 
 Classic, multi-part and V2 checkpoints (Parquet or JSON head, sidecars) give the same result: the
-few actions about the table as objects, the many about files as one Arrow table. A checkpoint that
+few actions about the table as objects, the many about files as Arrow columns. A checkpoint that
 cannot be read completely raises `UnusableError`.
 """
+
+from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final, TypeVar
 from urllib.parse import unquote
 
@@ -18,6 +20,8 @@ import pyarrow.parquet as pq
 from headgate import errors
 from headgate.protocol import actions
 from headgate.protocol.encoding import from_object
+from headgate.protocol.log import replay
+from headgate.protocol.log.replay import TableState
 from headgate.protocol.log.segment import CheckpointFiles
 from headgate.protocol.paths import SIDECARS
 from headgate.storage.object_store import ObjectStore
@@ -27,8 +31,6 @@ from headgate.table.file_columns import (
     VECTOR,
     FileColumns,
     camel,
-    file_table,
-    tombstone_table,
 )
 from headgate.table.parallel import in_parallel
 from headgate.table.structured_statistics import instants_of, to_json
@@ -71,19 +73,7 @@ class UnusableError(errors.MalformedError):
         super().__init__(f"Checkpoint {path} cannot be used: {why}")
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointState:
-    """The content of a checkpoint."""
-
-    version: actions.Version
-    protocol: actions.Protocol
-    metadata: actions.Metadata
-    transactions: tuple[actions.SetTransaction, ...]
-    domains: tuple[actions.DomainMetadata, ...]
-    files: FileColumns
-
-
-def read_checkpoint(store: ObjectStore, checkpoint: CheckpointFiles) -> CheckpointState:
+def read_checkpoint(store: ObjectStore, checkpoint: CheckpointFiles) -> TableState:
     """Read a checkpoint without its statistics, or raise `UnusableError`. Spec: CM-16."""
     with _unusable(checkpoint.paths[0]):
         return _read(store, checkpoint)
@@ -93,11 +83,10 @@ def verify_checkpoint(store: ObjectStore, checkpoint: CheckpointFiles) -> None:
     """Raise `UnusableError` if a file of a checkpoint is missing or cut short."""
     # Reads the actions that are not about files, and only the Parquet footers of the rest.
     with _unusable(checkpoint.paths[0]):
-        few = _Few()
-        few.read(store, checkpoint)
-        for opened in few.opened_sidecars(store):
-            with opened.errors():
-                opened.file()
+        _, opened = _open(store, checkpoint)
+        for file in opened:
+            with file.errors():
+                file.file()
 
 
 @contextmanager
@@ -117,37 +106,51 @@ def _why(error: BaseException) -> str:
     return f"{error}." if str(error) else f"{type(error).__name__}."
 
 
-def _read(store: ObjectStore, checkpoint: CheckpointFiles) -> CheckpointState:
-    few = _Few()
-    protocol, metadata = few.read(store, checkpoint)
-    opened = [*few.opened, *few.opened_sidecars(store)]
-    adds = pa.concat_tables([*in_parallel(_Opened.adds, opened), file_table(few.adds)])
+def _read(store: ObjectStore, checkpoint: CheckpointFiles) -> TableState:
+    lines, opened = _open(store, checkpoint)
+    adds = pa.concat_tables([*in_parallel(_Opened.adds, opened), FILES.empty_table()])
 
     def read_stats() -> pa.ChunkedArray:
         columns = in_parallel(_Opened.stats, opened)
-        chunks = [chunk for column in columns for chunk in column.chunks]
-        of_json = pa.array([add.stats for add in few.adds], pa.string())
-        stats = pa.chunked_array([*chunks, of_json], pa.string())
+        stats = pa.chunked_array([c for column in columns for c in column.chunks], pa.string())
         if len(stats) != adds.num_rows:
             raise UnusableError(checkpoint.paths[0], "it changed while it was read.")
         return stats
 
     def read_tombstones() -> pa.Table:
-        tables = [*in_parallel(_Opened.tombstones, opened), tombstone_table(few.removes)]
-        return pa.concat_tables(tables)
+        return pa.concat_tables(
+            [*in_parallel(_Opened.tombstones, opened), TOMBSTONES.empty_table()]
+        )
 
-    return CheckpointState(
-        checkpoint.version,
-        protocol,
-        metadata,
-        tuple(few.transactions),
-        tuple(few.domains),
-        FileColumns(
-            adds,
-            lambda: _read_more(store, checkpoint, read_stats),
-            lambda: _read_more(store, checkpoint, read_tombstones),
-        ),
+    files = FileColumns(
+        adds,
+        lambda: _read_more(store, checkpoint, read_stats),
+        lambda: _read_more(store, checkpoint, read_tombstones),
     )
+    # The lines of a JSON head may also have actions about files.
+    state = replay.apply(replay.on_ground(checkpoint.version, files), checkpoint.version, lines)
+    return replace(state, metadata_file=checkpoint.paths[0])
+
+
+def _open(
+    store: ObjectStore, checkpoint: CheckpointFiles
+) -> tuple[Sequence[actions.Wrapped], Sequence[_Opened]]:
+    """Read the actions that are not about files; also return the Parquet files with the others."""
+    lines: list[actions.Wrapped] = []
+    opened: list[_Opened] = []
+    if checkpoint.paths[0].endswith(".json"):
+        lines = actions.decode(store.get(checkpoint.paths[0]))
+    else:
+        opened = [_Opened(store, path) for path in checkpoint.paths]
+        for file in opened:
+            with file.errors():
+                lines += _few(file.file())
+    if not any(line.protocol for line in lines) or not any(line.meta_data for line in lines):
+        raise UnusableError(checkpoint.paths[0], "it has no protocol or no metaData.")
+    # Sidecars are always in one folder, so the path that a writer put before the name (relative or
+    # absolute) adds nothing.
+    names = [unquote(line.sidecar.path.rpartition("/")[2]) for line in lines if line.sidecar]
+    return lines, [*opened, *(_Opened(store, f"{SIDECARS}/{name}") for name in names)]
 
 
 def _read_more(store: ObjectStore, checkpoint: CheckpointFiles, read: Callable[[], T]) -> T:
@@ -247,75 +250,24 @@ class _Ranges(io.RawIOBase):
         return content
 
 
-class _Few:
-    """The actions of a checkpoint's own files: those about the table, and where the others are."""
-
-    def __init__(self) -> None:
-        self.protocol: actions.Protocol | None = None
-        self.metadata: actions.Metadata | None = None
-        self.transactions: list[actions.SetTransaction] = []
-        self.domains: list[actions.DomainMetadata] = []
-        self.sidecars: list[actions.SidecarFile] = []
-        self.adds: list[actions.AddFile] = []  # of a JSON head, as are `removes`
-        self.removes: list[actions.RemoveFile] = []
-        self.opened: list[_Opened] = []  # Parquet files that may hold actions about files
-
-    def read(
-        self, store: ObjectStore, checkpoint: CheckpointFiles
-    ) -> tuple[actions.Protocol, actions.Metadata]:
-        if checkpoint.paths[0].endswith(".json"):
-            for line in actions.decode(store.get(checkpoint.paths[0])):
-                self._take(line)
-        else:
-            self.opened = [_Opened(store, path) for path in checkpoint.paths]
-            for opened in self.opened:
-                with opened.errors():
-                    self._take_parquet(opened.file())
-        if self.protocol is None or self.metadata is None:
-            raise UnusableError(checkpoint.paths[0], "it has no protocol or no metaData.")
-        return self.protocol, self.metadata
-
-    def opened_sidecars(self, store: ObjectStore) -> list[_Opened]:
-        # Sidecars are always in one folder, so the path that a writer put before the name (relative
-        # or absolute) adds nothing.
-        names = [unquote(sidecar.path.rpartition("/")[2]) for sidecar in self.sidecars]
-        return [_Opened(store, f"{SIDECARS}/{name}") for name in names]
-
-    def _take_parquet(self, file: pq.ParquetFile) -> None:
-        """Read them from a Parquet file, skipping row groups that have none."""
-        columns = [name for name in _FEW if name in file.schema_arrow.names]
-        groups = [
-            group
-            for group in range(file.metadata.num_row_groups)
-            if _may_hold(file.metadata.row_group(group), *columns)
-        ]
-        if not groups:
-            return
-        table = file.read_row_groups(groups, columns=columns)
-        for name in columns:
-            column = table[name]
-            for fields in column.drop_null().to_pylist(maps_as_pydicts="strict"):
-                given = {key: value for key, value in fields.items() if value is not None}
-                if _FEW[name] in given:
-                    if form := given.get("format"):
-                        given["format"] = {k: v for k, v in form.items() if v is not None}
-                    if name == "domainMetadata":
-                        given.setdefault("removed", False)
-                    self._take(from_object({name: given}, actions.Wrapped))
-
-    def _take(self, line: actions.Wrapped) -> None:
-        self.protocol = line.protocol or self.protocol
-        self.metadata = line.meta_data or self.metadata
-        if line.add is not None:
-            self.adds.append(line.add)
-        elif line.remove is not None:
-            self.removes.append(line.remove)
-        elif line.txn is not None:
-            self.transactions.append(line.txn)
-        elif line.domain_metadata is not None:
-            self.domains.append(line.domain_metadata)
-        elif line.sidecar is not None:
-            self.sidecars.append(line.sidecar)
+def _few(file: pq.ParquetFile) -> Iterator[actions.Wrapped]:
+    """Read the actions that are not about files, skipping row groups that have none."""
+    columns = [name for name in _FEW if name in file.schema_arrow.names]
+    groups = [
+        group
+        for group in range(file.metadata.num_row_groups)
+        if _may_hold(file.metadata.row_group(group), *columns)
+    ]
+    table = file.read_row_groups(groups, columns=columns)
+    for name in columns:
+        for fields in table[name].drop_null().to_pylist(maps_as_pydicts="strict"):
+            given = {key: value for key, value in fields.items() if value is not None}
+            if _FEW[name] in given:
+                if form := given.get("format"):
+                    given["format"] = {k: v for k, v in form.items() if v is not None}
+                if name == "domainMetadata":
+                    given.setdefault("removed", False)
+                yield from_object({name: given}, actions.Wrapped)
 
 
 def _may_hold(group: pq.RowGroupMetaData, *names: str) -> bool:

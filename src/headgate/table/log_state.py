@@ -131,16 +131,7 @@ class Source(ABC):
             assert base is not None
             state = base
         elif segment.checkpoint is not None:
-            checkpoint_state = read_checkpoint(self.log.store, segment.checkpoint)
-            state = replay.on_ground(
-                checkpoint_state.version,
-                checkpoint_state.files,
-                checkpoint_state.protocol,
-                checkpoint_state.metadata,
-                checkpoint_state.transactions,
-                checkpoint_state.domains,
-            )
-            state = replace(state, metadata_file=segment.checkpoint.paths[0])
+            state = read_checkpoint(self.log.store, segment.checkpoint)
         else:
             state = replay.EMPTY
         for entry, content in zip(segment.entries, self.contents(segment.entries), strict=True):

@@ -161,7 +161,7 @@ def test_a_state_is_a_value_that_later_ones_leave_alone() -> None:
 
 def test_files_of_the_ground_are_hidden_by_the_layers_and_counted_exactly() -> None:
     shelf = Shelf({("a", None): 10, ("b", None): 20, ("c", "uone@1"): 30})
-    state = on_ground(Version(7), shelf, PROTOCOL, METADATA)
+    state = on_ground(Version(7), shelf)
     assert (state.version, state.num_files, state.size_in_bytes) == (7, 3, 60)
     state = replayed([remove("a"), remove("c"), add("d", 1)], state=state)
     assert (state.num_files, state.size_in_bytes) == (3, 51)
@@ -174,7 +174,7 @@ def test_files_of_the_ground_are_hidden_by_the_layers_and_counted_exactly() -> N
 
 def test_going_on_asks_the_ground_only_about_files_that_are_new_to_the_layers() -> None:
     shelf = Shelf({("a", None): 10})
-    state = on_ground(Version(0), shelf, PROTOCOL, METADATA)
+    state = on_ground(Version(0), shelf)
     state = replayed([remove("a")], state=state)
     shelf.asked.clear()
     replayed([add("a", 10), add("b")], state=state)
@@ -227,7 +227,7 @@ def test_replay_in_any_portions_equals_replay_by_hand(
         expected.pop(action.key, None)
         if isinstance(action, AddFile):
             expected[action.key] = action.size
-    state = on_ground(Version(0), Shelf(ground), PROTOCOL, METADATA) if ground else EMPTY
+    state = on_ground(Version(0), Shelf(ground)) if ground else EMPTY
     at = 0
     while at < len(commits):
         stop = data.draw(st.integers(at + 1, len(commits)))

@@ -115,22 +115,11 @@ class TableState:
 EMPTY = TableState(Version(-1))
 
 
-def on_ground(
-    version: Version,
-    ground: Ground,
-    protocol: TableProtocol,
-    metadata: Metadata,
-    transactions: Iterable[SetTransaction] = (),
-    domains: Iterable[DomainMetadata] = (),
-) -> TableState:
-    """Return the state of a checkpoint."""
+def on_ground(version: Version, ground: Ground) -> TableState:
+    """Return a state that has only the live files of a checkpoint."""
     return TableState(
         version=version,
-        protocol=protocol,
-        metadata=metadata,
         ground=ground,
-        transactions=Layered(({txn.app_id: txn for txn in transactions},)),
-        all_domains={domain.domain: domain for domain in domains},
         num_files=ground.num_files,
         size_in_bytes=ground.size_in_bytes,
     )
