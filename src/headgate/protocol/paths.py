@@ -1,10 +1,14 @@
-"""Parse the names of log files.
+"""Parse and format the paths of log files.
 
 A path is relative to the table's root. Anything that is not a log file of a known kind is `Stray`,
 never an error, since a log folder may hold anything.
 """
 
 import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from string import Formatter
+from typing import ClassVar, Final
 from uuid import UUID
 
 import msgspec
@@ -17,102 +21,94 @@ SIDECARS = f"{LOG}/_sidecars"
 LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 
 
-class PublishedCommit(msgspec.Struct, frozen=True):
-    """`<v>.json`: a published commit. Spec: CM-09."""
+class LogFile(msgspec.Struct, frozen=True):
+    """A file of a log; `form` is its path with the names of its fields."""
 
-    version: Version
+    form: ClassVar[str]
 
     @property
     def path(self) -> str:
-        return f"{LOG}/{self.version:020d}.json"
+        return self.form.format_map(msgspec.structs.asdict(self))
 
 
-class StagedCommit(msgspec.Struct, frozen=True):
-    """`_staged_commits/<v>.<uuid>.json`: a staged commit. Spec: CM-01."""
+class PublishedCommit(LogFile, frozen=True):
+    """A published commit. Spec: CM-09."""
 
+    form = "_delta_log/{version:020d}.json"
+    version: Version
+
+
+class StagedCommit(LogFile, frozen=True):
+    """A staged commit. Spec: CM-01."""
+
+    form = "_delta_log/_staged_commits/{version:020d}.{uuid}.json"
     version: Version
     uuid: UUID
 
     @property
     def name(self) -> str:
-        return f"{self.version:020d}.{self.uuid}.json"
-
-    @property
-    def path(self) -> str:
-        return f"{STAGED}/{self.name}"
+        return self.path.removeprefix(f"{STAGED}/")
 
 
-class ClassicCheckpoint(msgspec.Struct, frozen=True):
-    """`<v>.checkpoint.parquet`: a complete checkpoint in one file, classic or V2."""
+class ClassicCheckpoint(LogFile, frozen=True):
+    """A complete checkpoint in one file, classic or V2."""
 
+    form = "_delta_log/{version:020d}.checkpoint.parquet"
     version: Version
 
-    @property
-    def path(self) -> str:
-        return f"{LOG}/{self.version:020d}.checkpoint.parquet"
 
+class MultipartCheckpoint(LogFile, frozen=True):
+    """A part of a checkpoint that is usable only with all its parts."""
 
-class MultipartCheckpoint(msgspec.Struct, frozen=True):
-    """`<v>.checkpoint.<part>.<parts>.parquet`: usable only with all its parts."""
-
+    form = "_delta_log/{version:020d}.checkpoint.{part:010d}.{parts:010d}.parquet"
     version: Version
     part: int
     parts: int
 
-    @property
-    def path(self) -> str:
-        return f"{LOG}/{self.version:020d}.checkpoint.{self.part:010d}.{self.parts:010d}.parquet"
+    def __post_init__(self) -> None:
+        if not 1 <= self.part <= self.parts:
+            raise ValueError(self.part)
 
 
-class UuidCheckpoint(msgspec.Struct, frozen=True):
-    """`<v>.checkpoint.<uuid>.{json,parquet}`: the head of a V2 checkpoint."""
+class UuidCheckpoint(LogFile, frozen=True):
+    """The head of a V2 checkpoint."""
 
+    form = "_delta_log/{version:020d}.checkpoint.{uuid}.{extension}"
     version: Version
     uuid: UUID
     extension: str
 
-    @property
-    def path(self) -> str:
-        return f"{LOG}/{self.version:020d}.checkpoint.{self.uuid}.{self.extension}"
 
-
-class Sidecar(msgspec.Struct, frozen=True):
+class Sidecar(LogFile, frozen=True):
     """A file of adds and removes that V2 checkpoints refer to."""
 
+    form = "_delta_log/_sidecars/{name}"
     name: str
 
-    @property
-    def path(self) -> str:
-        return f"{SIDECARS}/{self.name}"
 
+class Compaction(LogFile, frozen=True):
+    """The net actions of a range, both ends included."""
 
-class Compaction(msgspec.Struct, frozen=True):
-    """`<first>.<last>.compacted.json`: the net actions of a range, both ends included."""
-
+    form = "_delta_log/{first:020d}.{last:020d}.compacted.json"
     first: Version
     last: Version
 
-    @property
-    def path(self) -> str:
-        return f"{LOG}/{self.first:020d}.{self.last:020d}.compacted.json"
+    def __post_init__(self) -> None:
+        if self.first > self.last:
+            raise ValueError(self.first)
 
 
-class Checksum(msgspec.Struct, frozen=True):
-    """`<v>.crc`: the checksum of version v."""
+class Checksum(LogFile, frozen=True):
+    """The checksum of a version."""
 
+    form = "_delta_log/{version:020d}.crc"
     version: Version
 
-    @property
-    def path(self) -> str:
-        return f"{LOG}/{self.version:020d}.crc"
 
-
-class LastCheckpoint(msgspec.Struct, frozen=True):
+class LastCheckpoint(LogFile, frozen=True):
     """The hint to the newest checkpoint; it may be out of date."""
 
-    @property
-    def path(self) -> str:
-        return LAST_CHECKPOINT
+    form = LAST_CHECKPOINT
 
 
 class Stray(msgspec.Struct, frozen=True):
@@ -122,67 +118,52 @@ class Stray(msgspec.Struct, frozen=True):
 
 
 Checkpoint = ClassicCheckpoint | MultipartCheckpoint | UuidCheckpoint
-LogFile = (
-    PublishedCommit | StagedCommit | Checkpoint | Sidecar | Compaction | Checksum | LastCheckpoint
+
+_KINDS: Final[tuple[type[LogFile], ...]] = (
+    *(PublishedCommit, StagedCommit, Checksum, ClassicCheckpoint, MultipartCheckpoint),
+    *(UuidCheckpoint, Sidecar, Compaction, LastCheckpoint),
 )
 
-_VERSION = r"(\d{20})"
-_UUID = r"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
-_FORMS = re.compile(
-    rf"{LOG}/(?:"
-    rf"(?P<published>{_VERSION}\.json)"
-    rf"|(?P<staged>_staged_commits/{_VERSION}\.{_UUID}\.json)"
-    rf"|(?P<classic>{_VERSION}\.checkpoint\.parquet)"
-    rf"|(?P<multipart>{_VERSION}\.checkpoint\.(\d{{10}})\.(\d{{10}})\.parquet)"
-    rf"|(?P<v2>{_VERSION}\.checkpoint\.{_UUID}\.(json|parquet))"
-    rf"|(?P<compacted>{_VERSION}\.{_VERSION}\.compacted\.json)"
-    rf"|(?P<checksum>{_VERSION}\.crc)"
-    rf"|(?P<sidecar>_sidecars/([^/]+\.parquet))"
-    rf"|(?P<hint>_last_checkpoint))",
-    re.ASCII,
-)
-_STAGED_NAME = re.compile(rf"{_VERSION}\.{_UUID}\.json", re.ASCII)
-_GREATEST = 2**63 - 1
+
+def _int64(text: str) -> int:
+    if (number := int(text)) >= 2**63:  # 20 digits can be more
+        raise ValueError(text)
+    return number
+
+
+# How fields are matched and read, by their format or their name.
+_FIELDS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
+    "020d": (r"(\d{20})", _int64),
+    "010d": (r"(\d{10})", int),
+    "uuid": ("([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})", UUID),
+    "extension": ("(json|parquet)", str),
+    "name": (r"([^/]+\.parquet)", str),
+}
+
+
+def _compiled(form: str) -> tuple[re.Pattern[str], list[Callable[[str], object]]]:
+    parts = [
+        (text, _FIELDS.get(spec or name or "")) for text, name, spec, _ in Formatter().parse(form)
+    ]
+    pattern = "".join(re.escape(text) + (field[0] if field else "") for text, field in parts)
+    return re.compile(pattern, re.ASCII), [field[1] for _, field in parts if field]
+
+
+_FORMS: Final = [(kind, *_compiled(kind.form)) for kind in _KINDS]
 
 
 def parse(path: str) -> LogFile | Stray:
     """Parse the path of a log file."""
-    found = _FORMS.fullmatch(path)
-    if found is None:
-        return Stray(path)
-    kind = found.lastgroup
-    values = [value for value in found.groups() if value is not None][1:]
-    if kind == "sidecar":
-        return Sidecar(values[0])
-    if kind == "hint":
-        return LastCheckpoint()
-    version = Version(int(values[0]))
-    if version > _GREATEST:  # 20 digits can be more than 64 bits
-        return Stray(path)
-    match kind:
-        case "published":
-            return PublishedCommit(version)
-        case "staged":
-            return StagedCommit(version, UUID(values[1]))
-        case "classic":
-            return ClassicCheckpoint(version)
-        case "multipart":
-            part, parts = int(values[1]), int(values[2])
-            if 1 <= part <= parts:
-                return MultipartCheckpoint(version, part, parts)
-            return Stray(path)
-        case "v2":
-            return UuidCheckpoint(version, UUID(values[1]), values[2])
-        case "compacted":
-            last = Version(int(values[1]))
-            return Compaction(version, last) if version <= last <= _GREATEST else Stray(path)
-        case _:
-            return Checksum(version)
+    for kind, pattern, readers in _FORMS:
+        if found := pattern.fullmatch(path):
+            with suppress(ValueError):
+                return kind(
+                    *(read(text) for read, text in zip(readers, found.groups(), strict=True))
+                )
+    return Stray(path)
 
 
 def parse_staged_name(name: str) -> StagedCommit | None:
     """Parse the name of a staged file, without its folder; None for any other name."""
-    if _STAGED_NAME.fullmatch(name) is None:
-        return None
     parsed = parse(f"{STAGED}/{name}")
     return parsed if isinstance(parsed, StagedCommit) else None
