@@ -7,7 +7,7 @@ to Parquet without becoming Python objects.
 import enum
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -26,10 +26,7 @@ from headgate.protocol.log.segment import CheckpointFiles
 from headgate.storage.object_store import ObjectStore
 from headgate.table.checkpoints import UnusableError, read_checkpoint
 from headgate.table.file_columns import (
-    FILES_AND_STATS,
-    MAP,
-    TOMBSTONES,
-    VECTOR,
+    arrow_fields,
     camel,
     ground_of,
     key_column,
@@ -40,70 +37,20 @@ from headgate.table.file_columns import (
 from headgate.table.log_files import DeltaLog
 from headgate.table.parallel import in_parallel
 
-
-def _in_camel(fields: Iterable[pa.Field]) -> list[pa.Field]:
-    """Name the columns of files as their actions do."""
-    return [
-        pa.field(camel(f.name), _WRITTEN_VECTOR if f.type == VECTOR else f.type) for f in fields
-    ]
-
-
-_DATA_CHANGE: Final = pa.field("dataChange", pa.bool_())  # always false in a checkpoint
-_WRITTEN_VECTOR: Final = pa.struct([pa.field(camel(f.name), f.type) for f in VECTOR])
-_ADD: Final = pa.struct([*_in_camel(FILES_AND_STATS), _DATA_CHANGE])
-_REMOVE: Final = pa.struct([*_in_camel(TOMBSTONES), _DATA_CHANGE])
-_STRINGS: Final = pa.list_(pa.string())
-_METADATA: Final = pa.struct(
-    [
-        ("id", pa.string()),
-        ("name", pa.string()),
-        ("description", pa.string()),
-        ("format", pa.struct([("provider", pa.string()), ("options", MAP)])),
-        ("schemaString", pa.string()),
-        ("partitionColumns", _STRINGS),
-        ("configuration", MAP),
-        ("createdTime", pa.int64()),
-    ]
-)
-_PROTOCOL: Final = pa.struct(
-    [
-        ("minReaderVersion", pa.int32()),
-        ("minWriterVersion", pa.int32()),
-        ("readerFeatures", _STRINGS),
-        ("writerFeatures", _STRINGS),
-    ]
-)
-_TXN: Final = pa.struct(
-    [("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())]
-)
-_DOMAIN: Final = pa.struct(
-    [("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())]
-)
-_SIDECAR_ROW: Final = pa.struct(
-    [
-        ("path", pa.string()),
-        ("sizeInBytes", pa.int64()),
-        ("modificationTime", pa.int64()),
-        ("tags", MAP),
-    ]
-)
-_SIDECAR: Final = pa.schema([("add", _ADD), ("remove", _REMOVE)])
-_CLASSIC: Final = pa.schema(
-    [
-        ("txn", _TXN),
-        *_SIDECAR,
-        ("metaData", _METADATA),
-        ("protocol", _PROTOCOL),
-        ("domainMetadata", _DOMAIN),
-    ]
-)
+_LEFT_OUT: Final[Mapping[str, Sequence[str]]] = {"remove": ("stats", "tags")}
 _HEAD: Final = pa.schema(
     [
-        *_CLASSIC,
-        ("checkpointMetadata", pa.struct([("version", pa.int64()), ("tags", MAP)])),
-        ("sidecar", _SIDECAR_ROW),
+        (name, pa.struct(arrow_fields(kind, _LEFT_OUT.get(name, ()), in_log=True)))
+        for name, kind in actions.KINDS.items()
+        if name not in ("commitInfo", "cdc")
     ]
 )
+_CLASSIC: Final = pa.schema(
+    [field for field in _HEAD if field.name not in ("checkpointMetadata", "sidecar")]
+)
+_SIDECAR: Final = pa.schema([_HEAD.field("add"), _HEAD.field("remove")])
+_DATA_CHANGE: Final = pa.field("dataChange", pa.bool_())  # always false in a checkpoint
+_WRITTEN_VECTOR: Final = pa.struct(arrow_fields(actions.DeletionVector, in_log=True))
 # Columns with few values repeated many times: elsewhere Parquet would build a dictionary in vain.
 _DICTIONARIES: Final = [
     f"{action}.partitionValues.key_value.{side}"

@@ -13,52 +13,63 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter
-from typing import Final, cast
+from types import UnionType
+from typing import Final, cast, get_args
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.protocol.actions import AddFile, DeletionVector, FileKey, RemoveFile
+from headgate.protocol.actions import (
+    Action,
+    AddFile,
+    DeletionVector,
+    FileKey,
+    Protocol,
+    RemoveFile,
+)
 from headgate.protocol.data_paths import UNUSUAL, normal_path
 from headgate.protocol.log.replay import TableState
 
-MAP: Final = pa.map_(pa.string(), pa.string())
-VECTOR: Final = pa.struct(
-    [
-        ("storage_type", pa.string()),
-        ("path_or_inline_dv", pa.string()),
-        ("offset", pa.int32()),
-        ("size_in_bytes", pa.int32()),
-        ("cardinality", pa.int64()),
-    ]
-)
+_MAP: Final = pa.map_(pa.string(), pa.string())
+_ARROW_TYPES: Final = {
+    str: pa.string(),
+    int: pa.int64(),
+    bool: pa.bool_(),
+    list[str]: pa.list_(pa.string()),
+    dict[str, str]: _MAP,
+    dict[str, str | None]: _MAP,
+}
+_INT32: Final = {  # as other writers of checkpoints have them
+    DeletionVector: ("offset", "size_in_bytes"),
+    Protocol: ("min_reader_version", "min_writer_version"),
+}
+
+
+def arrow_fields(
+    kind: type[Action], without: Collection[str] = (), *, in_log: bool = False
+) -> list[pa.Field]:
+    """Return the Arrow fields of an action, optionally with the names they have in a log."""
+    found = []
+    for field in msgspec.structs.fields(kind):
+        if field.name in without or field.name == "unknown":
+            continue
+        of = next(iter(get_args(field.type))) if isinstance(field.type, UnionType) else field.type
+        arrow = pa.int32() if field.name in _INT32.get(kind, ()) else _ARROW_TYPES.get(of)
+        found.append(
+            pa.field(
+                field.encode_name if in_log else field.name,
+                pa.struct(arrow_fields(of, in_log=in_log)) if arrow is None else arrow,
+            )
+        )
+    return found
+
+
+VECTOR: Final = pa.struct(arrow_fields(DeletionVector))
 # Every field of a file but its statistics, which are a column of their own, read on first use.
-FILES: Final = pa.schema(
-    [
-        ("path", pa.string()),
-        ("partition_values", MAP),
-        ("size", pa.int64()),
-        ("modification_time", pa.int64()),
-        ("tags", MAP),
-        ("deletion_vector", VECTOR),
-        ("base_row_id", pa.int64()),
-        ("default_row_commit_version", pa.int64()),
-        ("clustering_provider", pa.string()),
-    ]
-)
+FILES: Final = pa.schema(arrow_fields(AddFile, without=("data_change", "stats")))
 FILES_AND_STATS: Final = FILES.append(pa.field("stats", pa.string()))
-TOMBSTONES: Final = pa.schema(
-    [
-        ("path", pa.string()),
-        ("deletion_timestamp", pa.int64()),
-        ("extended_file_metadata", pa.bool_()),
-        ("partition_values", MAP),
-        ("size", pa.int64()),
-        ("deletion_vector", VECTOR),
-        ("base_row_id", pa.int64()),
-        ("default_row_commit_version", pa.int64()),
-    ]
-)
+TOMBSTONES: Final = pa.schema(arrow_fields(RemoveFile, without=("data_change", "stats", "tags")))
 _MAX_SLICES: Final = 1000  # up to so many removed files are sliced out of the columns, not copied
 _SCANS_BEFORE_INDEX: Final = 12  # a reader that looks up more often gets an index, far faster
 
