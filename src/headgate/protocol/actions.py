@@ -11,7 +11,8 @@ import functools
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NewType, TypeVar, get_args
+from types import UnionType
+from typing import Any, NewType, TypeVar, get_args
 
 import msgspec
 
@@ -227,9 +228,20 @@ class _Bodies(msgspec.Struct, rename="camel", gc=False):
     protocol: dict[str, object] = {}
 
 
-KINDS: Mapping[str, type[Known]] = {
-    field.encode_name: get_args(field.type)[0] for field in msgspec.structs.fields(Wrapped)
-}
+def fields(kind: type[msgspec.Struct]) -> list[tuple[str, str, Any]]:
+    """List the known fields of an action: name, name in a log, and type if it is not null."""
+    return [
+        (field.name, field.encode_name, _of_optional(field.type))
+        for field in msgspec.structs.fields(kind)
+        if field.name != "unknown"
+    ]
+
+
+def _of_optional(of: Any) -> Any:
+    return get_args(of)[0] if isinstance(of, UnionType) else of
+
+
+KINDS: Mapping[str, type[Known]] = {name: kind for _, name, kind in fields(Wrapped)}
 _NAMES: dict[type[Action], str] = {kind: name for name, kind in KINDS.items()}
 
 _wrapped = msgspec.json.Decoder(Wrapped)
@@ -301,7 +313,7 @@ def _keep_unknown(line: Wrapped, bodies: _Bodies) -> None:
 def with_unknown(action: Kept, body: Mapping[str, object]) -> Kept:
     """Add the unknown fields of its body to a decoded action."""
     kept: dict[str, object] = {}
-    unknown = {key: body[key] for key in body.keys() - _fields(type(action))}
+    unknown = {key: body[key] for key in body.keys() - _names_in_log(type(action))}
     if unknown:
         kept["unknown"] = unknown
     if isinstance(action, Metadata) and isinstance(form := body.get("format"), dict):
@@ -312,10 +324,8 @@ def with_unknown(action: Kept, body: Mapping[str, object]) -> Kept:
 
 
 @functools.cache
-def _fields(kind: type[Rewritten]) -> frozenset[str]:
-    return frozenset(
-        field.encode_name for field in msgspec.structs.fields(kind) if field.name != "unknown"
-    )
+def _names_in_log(kind: type[Rewritten]) -> frozenset[str]:
+    return frozenset(name for _, name, _ in fields(kind))
 
 
 def encode(action: Action) -> bytes:

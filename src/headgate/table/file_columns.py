@@ -13,10 +13,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter
-from types import UnionType
-from typing import Final, cast, get_args
+from typing import Final, cast
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,6 +25,7 @@ from headgate.protocol.actions import (
     FileKey,
     Protocol,
     RemoveFile,
+    fields,
 )
 from headgate.protocol.data_paths import UNUSUAL, normal_path
 from headgate.protocol.log.replay import TableState
@@ -50,19 +49,16 @@ def arrow_fields(
     kind: type[Action], without: Collection[str] = (), *, in_log: bool = False
 ) -> list[pa.Field]:
     """Return the Arrow fields of an action, optionally with the names they have in a log."""
-    found = []
-    for field in msgspec.structs.fields(kind):
-        if field.name in without or field.name == "unknown":
-            continue
-        of = next(iter(get_args(field.type))) if isinstance(field.type, UnionType) else field.type
-        arrow = pa.int32() if field.name in _INT32.get(kind, ()) else _ARROW_TYPES.get(of)
-        found.append(
-            pa.field(
-                field.encode_name if in_log else field.name,
-                pa.struct(arrow_fields(of, in_log=in_log)) if arrow is None else arrow,
-            )
+    return [
+        pa.field(
+            name_in_log if in_log else name,
+            pa.int32()
+            if name in _INT32.get(kind, ())
+            else _ARROW_TYPES.get(of) or pa.struct(arrow_fields(of, in_log=in_log)),
         )
-    return found
+        for name, name_in_log, of in fields(kind)
+        if name not in without
+    ]
 
 
 VECTOR: Final = pa.struct(arrow_fields(DeletionVector))
