@@ -5,12 +5,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from headgate.errors import InvariantError, MalformedError
+from headgate.errors import MalformedError
 from headgate.protocol import actions
 from headgate.protocol.data_paths import normal_path
-
-# Longer lists are dropped: they are sent with every answer about the table.
-_MAX_LISTED = 1_000
 
 
 def _one() -> int:
@@ -57,39 +54,25 @@ def parse(content: bytes) -> VersionChecksum:
 
 
 def advance(
-    before: VersionChecksum | None,
+    before: VersionChecksum,
     *,
-    adds: Iterable[actions.AddFile] = (),
-    removes: Iterable[actions.RemoveFile] = (),
-    metadata: actions.Metadata | None = None,
-    protocol: actions.Protocol | None = None,
-    txns: Iterable[actions.SetTransaction] = (),
+    adds: Sequence[actions.AddFile] = (),
+    removes: Sequence[actions.RemoveFile] = (),
+    metadata: actions.Metadata,
+    protocol: actions.Protocol,
     domains: Iterable[actions.DomainMetadata] = (),
-    txn_id: str | None = None,
-    timestamp_ms: int | None = None,
 ) -> VersionChecksum | None:
     """Compute a version's checksum from the one before; None if that needs the whole table."""
-    adds, removes = list(adds), list(removes)
-    counted = None if before is None else FileTotals(before.num_files, before.table_size_bytes)
-    files = files_after(counted, adds, removes)
+    files = files_after(FileTotals(before.num_files, before.table_size_bytes), adds, removes)
     if files is None:
         return None
-    metadata = metadata or (before.metadata if before is not None else None)
-    protocol = protocol or (before.protocol if before is not None else None)
-    if metadata is None or protocol is None:
-        raise InvariantError("Version 0 has no metaData or no protocol.")
-    deleted_records, deletion_vectors = _deletions(before, adds, removes)
+    listed = before.domain_metadata
     return VersionChecksum(
         table_size_bytes=files.size_bytes,
         num_files=files.num_files,
         metadata=metadata,
         protocol=protocol,
-        txn_id=txn_id,
-        in_commit_timestamp_opt=timestamp_ms,
-        set_transactions=_transactions(before.set_transactions if before else (), txns),
-        domain_metadata=_domains(before.domain_metadata if before else (), domains),
-        num_deleted_records_opt=deleted_records,
-        num_deletion_vectors_opt=deletion_vectors,
+        domain_metadata=None if listed is None else merged_domains(listed, domains),
     )
 
 
@@ -178,38 +161,6 @@ def _totals(count: int, size_bytes: int) -> FileTotals | None:
     """Return None for impossible totals: not all removed files existed, or sizes are wrong."""
     is_possible = count >= 0 and 0 <= size_bytes <= _GREATEST
     return FileTotals(count, size_bytes) if is_possible else None
-
-
-def _deletions(
-    before: VersionChecksum | None,
-    adds: Sequence[actions.AddFile],
-    removes: Sequence[actions.RemoveFile],
-) -> tuple[int | None, int | None]:
-    records = before.num_deleted_records_opt if before is not None else 0
-    vectors = before.num_deletion_vectors_opt if before is not None else 0
-    if records is None or vectors is None:
-        return None, None
-    new = [add.deletion_vector.cardinality for add in adds if add.deletion_vector is not None]
-    old = [item.deletion_vector.cardinality for item in removes if item.deletion_vector is not None]
-    return records + sum(new) - sum(old), vectors + len(new) - len(old)
-
-
-def _transactions(
-    before: tuple[actions.SetTransaction, ...] | None, written: Iterable[actions.SetTransaction]
-) -> tuple[actions.SetTransaction, ...] | None:
-    if before is None:
-        return None
-    live = {txn.app_id: txn for txn in (*before, *written)}
-    return tuple(live.values()) if len(live) <= _MAX_LISTED else None
-
-
-def _domains(
-    before: tuple[actions.DomainMetadata, ...] | None, written: Iterable[actions.DomainMetadata]
-) -> tuple[actions.DomainMetadata, ...] | None:
-    if before is None:
-        return None
-    live = merged_domains(before, written)
-    return live if len(live) <= _MAX_LISTED else None
 
 
 def merged_domains(
