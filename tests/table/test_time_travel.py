@@ -151,23 +151,24 @@ def test_time_travel_to_what_was_cleaned_away_is_refused() -> None:
 def test_before_in_commit_timestamps_were_enabled_file_times_count() -> None:
     now = [0]
     catalog = FakeCatalog(MemoryStore(LOCATION, now_ms=lambda: now[0]))
-    file_times = [50, 70, 60, 65, 10**9, 3]  # 60 and 65 count as 71 and 72: times must rise
+    # 60 and 65 count as 71 and 72: times must rise. A restore gave version 4 a later time.
+    file_times = [50, 70, 60, 65, 6_500, 10**9, 3]
     plain = Metadata(id=ID, schema_string=SCHEMA, partition_columns=["day"])
     catalog.ratify(raw=join(map(encode, (PLAIN, plain))))
-    for number in (1, 2, 3):
+    for number in (1, 2, 3, 4):
         catalog.ratify(raw=join([encode(add(f"f{number}", number))]))
     enabled = metadata(
-        delta__inCommitTimestampEnablementVersion="4",
-        delta__inCommitTimestampEnablementTimestamp="5000",
+        delta__inCommitTimestampEnablementVersion="5",
+        delta__inCommitTimestampEnablementTimestamp="6000",
     )
     catalog.ratify(MANAGED, enabled)
-    catalog.ratify(add("f5", 5))
+    catalog.ratify(add("f6", 6))
     for version, at_ms in enumerate(file_times):
         now[0] = at_ms
         catalog.publish(version)
-    for at_ms, version in [(50, 0), (69, 0), (70, 1), (71, 2), (72, 3), (4_999, 3), (5_000, 4)]:
+    for at_ms, version in [(50, 0), (69, 0), (70, 1), (71, 2), (72, 3), (5_999, 3), (6_000, 5)]:
         assert catalog.load(as_of_ms=at_ms).version == version
-    assert catalog.load(as_of_ms=6_000).version == 5
+    assert catalog.load(as_of_ms=7_000).version == 6
 
 
 def test_a_snapshot_knows_when_it_was_committed() -> None:

@@ -51,7 +51,7 @@ def _version_by_file_time(log: DeltaLog, at_ms: int, last: Version) -> Version:
             if isinstance(item.file, PublishedCommit) and item.file.version <= last
         )
     )
-    return timestamps.version_at(times, at_ms, clock_ms=at_ms)
+    return timestamps.version_at(times, at_ms)
 
 
 def in_commit_timestamp(content: bytes) -> int | None:

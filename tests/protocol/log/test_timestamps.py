@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.errors import InTheFutureError, MalformedError, VersionGoneError
+from headgate.errors import MalformedError, VersionGoneError
 from headgate.protocol.actions import Version
 from headgate.protocol.log import timestamps
 from headgate.protocol.log.timestamps import Enablement, next_clock, next_timestamp, version_at
@@ -59,32 +59,18 @@ def test_the_clock_stands_where_the_timestamp_does_when_nothing_runs_ahead() -> 
 )
 def test_a_time_belongs_to_the_last_commit_not_after_it(timestamp_ms: int, version: int) -> None:
     commits = kept(100, 200, 300, first=4)
-    assert version_at(commits, timestamp_ms, clock_ms=1_000) == version
+    assert version_at(commits, timestamp_ms) == version
 
 
 @shows("FT3")
 def test_a_time_before_the_first_kept_commit_is_gone() -> None:
     with pytest.raises(VersionGoneError, match="version 4"):
-        version_at(kept(100, 200, first=4), 99, clock_ms=1_000)
-
-
-@shows("FT3")
-def test_a_time_ahead_of_the_clock_is_in_the_future() -> None:
-    with pytest.raises(InTheFutureError):
-        version_at(kept(100, 200), 1_001, clock_ms=1_000)
-
-
-def test_a_commit_that_runs_ahead_of_the_clock_is_found_at_its_own_time() -> None:
-    commits = kept(100, 1_500)
-    assert version_at(commits, 1_500, clock_ms=1_000) == 1
-    assert version_at(commits, 1_499, clock_ms=1_000) == 0
-    with pytest.raises(InTheFutureError):
-        version_at(commits, 1_501, clock_ms=1_000)
+        version_at(kept(100, 200, first=4), 99)
 
 
 def test_nothing_kept_is_gone() -> None:
     with pytest.raises(VersionGoneError):
-        version_at([], 5, clock_ms=10)
+        version_at([], 5)
 
 
 @given(st.lists(times, min_size=1, unique=True).map(sorted), times)
@@ -95,10 +81,10 @@ def test_time_travel_agrees_with_looking_at_every_commit(
     commits = kept(*timestamps_ms)
     at_or_before = [version for version, at_ms in commits if at_ms <= wanted_ms]
     if at_or_before:
-        assert version_at(commits, wanted_ms, clock_ms=10_000) == at_or_before[-1]
+        assert version_at(commits, wanted_ms) == at_or_before[-1]
     else:
         with pytest.raises(VersionGoneError):
-            version_at(commits, wanted_ms, clock_ms=10_000)
+            version_at(commits, wanted_ms)
 
 
 # Tables whose first commits had no timestamps of their own
@@ -122,21 +108,6 @@ def test_an_enablement_that_is_no_number_is_malformed() -> None:
     }
     with pytest.raises(MalformedError, match="two"):
         timestamps.enablement(properties)
-
-
-def test_file_times_and_in_commit_timestamps_are_never_compared() -> None:
-    # A restore gave the old files times later than the commits that followed them.
-    commits = kept(5_000, 4_000, 1_000, 2_000)
-    assert version_at(commits, 1_000, 9_000, ENABLED) == 2
-    assert version_at(commits, 4_500, 9_000, ENABLED) == 3
-    with pytest.raises(VersionGoneError):
-        version_at(commits, 999, 9_000, ENABLED)
-
-
-def test_a_time_before_the_enablement_finds_the_versions_before_it() -> None:
-    commits = kept(100, 200, 1_000)
-    assert version_at(commits, 150, 9_000, ENABLED) == 0
-    assert version_at(commits, 999, 9_000, ENABLED) == 1
 
 
 @given(st.lists(times))

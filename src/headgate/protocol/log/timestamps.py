@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from headgate.errors import InTheFutureError, MalformedError, VersionGoneError
+from headgate.errors import MalformedError, VersionGoneError
 from headgate.protocol.actions import Version
 
 DRIFT_MS = 1_000  # how far a table's timestamps may move the catalog's clock ahead of the present
@@ -67,38 +67,18 @@ def rising(timestamps: Iterable[tuple[Version, int]]) -> list[tuple[Version, int
     return risen
 
 
-def version_at(
-    timestamps: Sequence[tuple[Version, int]],
-    timestamp_ms: int,
-    clock_ms: int,
-    enabled: Enablement | None = None,
-) -> Version:
+def version_at(timestamps: Sequence[tuple[Version, int]], timestamp_ms: int) -> Version:
     """Find the version a table had at a time, among existing versions, ascending. Spec: CM-38.
 
-    A time between two commits belongs to the earlier one. A time after the newest commit belongs to
-    it only up to the catalog's clock: until then another commit may be ratified.
+    A time between two commits belongs to the earlier one.
     """
     if not timestamps:
         raise VersionGoneError("No version exists any more.")
-    newest_ms = timestamps[-1][1]
-    if timestamp_ms > max(clock_ms, newest_ms):
-        raise InTheFutureError(
-            f"{moment(timestamp_ms)} is ahead of the catalog's clock {moment(clock_ms)}."
-        )
-    candidates = timestamps
-    if enabled is not None:
-        # File times and in-commit timestamps are not compared with each other.
-        is_later = timestamp_ms >= enabled.timestamp_ms
-        candidates = [
-            (version, at) for version, at in timestamps if (version >= enabled.version) == is_later
-        ]
-        if not is_later:
-            candidates = rising(candidates)
-    position = bisect.bisect_right(candidates, timestamp_ms, key=lambda entry: entry[1])
+    position = bisect.bisect_right(timestamps, timestamp_ms, key=lambda entry: entry[1])
     if position == 0:
         first, first_ms = timestamps[0]
         raise VersionGoneError(
             f"{moment(timestamp_ms)} is before {moment(first_ms)}, the time of version {first}, the"
             " first that still exists."
         )
-    return candidates[position - 1][0]
+    return timestamps[position - 1][0]
