@@ -34,12 +34,13 @@ _PRIMITIVES: Final[dict[str, Any]] = {
 
 def arrow_schema(schema: delta.StructType) -> pa.Schema:
     """Return the Arrow schema in which a table's rows are read."""
-    return pa.schema([_arrow_field(item) for item in schema.fields])
+    return pa.schema(list(arrow_type(schema)))
 
 
 def file_schema(schema: delta.StructType, without: frozenset[str] = frozenset()) -> pa.Schema:
     """Return the schema of data files: physical names, field ids, no void or partition columns."""
-    return pa.schema([_file_field(f) for f in _stored(schema) if f.name not in without])
+    kept = delta.StructType(tuple(item for item in schema.fields if item.name not in without))
+    return pa.schema(list(arrow_type(kept, in_files=True)))
 
 
 def delta_schema(schema: pa.Schema) -> delta.StructType:
@@ -48,22 +49,6 @@ def delta_schema(schema: pa.Schema) -> delta.StructType:
 
 
 # Delta to Arrow
-
-
-def _arrow_field(item: delta.StructField) -> pa.Field:
-    return pa.field(item.name, arrow_type(item.type), item.nullable)
-
-
-def _file_field(item: delta.StructField) -> pa.Field:
-    number = field_id(item)
-    metadata = None if number is None else {FIELD_ID: str(number)}
-    return pa.field(
-        physical_name(item), arrow_type(item.type, in_files=True), item.nullable, metadata
-    )
-
-
-def _stored(schema: delta.StructType) -> list[delta.StructField]:
-    return [item for item in schema.fields if item.type != delta.VOID]
 
 
 def arrow_type(data_type: delta.DataType, *, in_files: bool = False) -> pa.DataType:
@@ -75,14 +60,23 @@ def arrow_type(data_type: delta.DataType, *, in_files: bool = False) -> pa.DataT
             return pa.decimal128(precision, scale)
         case delta.StructType(fields):
             if in_files:
-                return pa.struct([_file_field(item) for item in _stored(data_type)])
-            return pa.struct([_arrow_field(item) for item in fields])
+                fields = tuple(item for item in fields if item.type != delta.VOID)
+            return pa.struct([_arrow_field(item, in_files=in_files) for item in fields])
         case delta.ArrayType(element, contains_null):
             inner = arrow_type(element, in_files=in_files)
             return pa.list_(pa.field("element", inner, contains_null))
         case delta.MapType(key, value, value_contains_null):
             keys, values = (arrow_type(side, in_files=in_files) for side in (key, value))
             return pa.map_(keys, pa.field("value", values, value_contains_null))
+
+
+def _arrow_field(item: delta.StructField, *, in_files: bool) -> pa.Field:
+    inner = arrow_type(item.type, in_files=in_files)
+    if not in_files:
+        return pa.field(item.name, inner, item.nullable)
+    number = field_id(item)
+    metadata = None if number is None else {FIELD_ID: str(number)}
+    return pa.field(physical_name(item), inner, item.nullable, metadata)
 
 
 # Arrow to Delta
