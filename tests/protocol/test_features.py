@@ -275,9 +275,9 @@ def test_a_feature_is_active_when_supported_and_its_condition_holds(
 def test_a_feature_without_a_condition_is_active_once_supported() -> None:
     protocol = features.protocol_of_version0(["catalogManaged"])
     assert features.is_active(protocol, metadata(), "catalogManaged")
-    assert not features.has_in_commit_timestamps(protocol, metadata())
+    assert not features.is_active(protocol, metadata(), features.IN_COMMIT_TIMESTAMP)
     turned_on = metadata(**{"delta.enableInCommitTimestamps": "true"})
-    assert features.has_in_commit_timestamps(protocol, turned_on)
+    assert features.is_active(protocol, turned_on, features.IN_COMMIT_TIMESTAMP)
 
 
 def test_column_mapping_counts_only_where_it_is_supported() -> None:

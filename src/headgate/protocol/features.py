@@ -223,11 +223,6 @@ def is_catalog_managed(protocol: Protocol) -> bool:
     )
 
 
-def has_in_commit_timestamps(protocol: Protocol, metadata: Metadata) -> bool:
-    """Return True if commits have in-commit timestamps. Spec: CM-36."""
-    return is_active(protocol, metadata, IN_COMMIT_TIMESTAMP)
-
-
 def mapping_mode(protocol: Protocol, metadata: Metadata) -> str:
     """Return the mode of column mapping that is active: `none`, `name` or `id`."""
     if is_active(protocol, metadata, "columnMapping"):

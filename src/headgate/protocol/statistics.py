@@ -20,7 +20,6 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     """The content of `add.stats`. Numbers with a decimal point are exact."""
 
     num_records: int | None = None
-    tight_bounds: bool | None = None
     min_values: dict[str, object] | None = None
     max_values: dict[str, object] | None = None
     null_count: dict[str, object] | None = None

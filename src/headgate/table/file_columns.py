@@ -81,7 +81,7 @@ class FileColumns:
     ) -> None:
         self.table = table
         self._read_stats = read_stats
-        self._read_tombstones = read_tombstones
+        self.tombstones = read_tombstones  # the removed files, for the next checkpoint
         self._lock = threading.Lock()
         self._stats: pa.ChunkedArray | None = None
         self._scans = 0
@@ -102,10 +102,6 @@ class FileColumns:
             if self._stats is None:
                 self._stats = self._read_stats()
             return self._stats
-
-    def tombstones(self) -> pa.Table:
-        """Return the removed files, for the next checkpoint."""
-        return self._read_tombstones()
 
     @cached_property
     def keys(self) -> pa.ChunkedArray:

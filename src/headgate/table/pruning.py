@@ -140,7 +140,6 @@ def _may_pass(tests: Sequence[_Test], stats: pa.Array) -> pa.Array:
         stats,
         [
             ("numRecords", pa.int64()),
-            ("tightBounds", pa.bool_()),
             ("nullCount", pa.struct([])),
             ("minValues", integers),
             ("maxValues", integers),

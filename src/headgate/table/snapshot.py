@@ -132,7 +132,7 @@ class Snapshot:
         """When the version was committed: its in-commit timestamp, or else the file's time."""
         if self.committed_ms is not None:
             return self.committed_ms
-        if not features.has_in_commit_timestamps(self.protocol, self.metadata):
+        if not features.is_active(self.protocol, self.metadata, features.IN_COMMIT_TIMESTAMP):
             file = self.store.head(PublishedCommit(self.version).path)
             return None if file is None else file.modified_ms
         if self.state.timestamp_ms is not None:

@@ -207,20 +207,10 @@ def test_a_file_has_every_field_the_protocol_requires() -> None:
     assert (written["numMetadata"], written["numProtocol"]) == (1, 1)
 
 
-def test_what_other_writers_add_comes_back() -> None:
+def test_what_other_writers_add_is_ignored() -> None:
     written = msgspec.json.decode(to_json(first()))
-    written |= {
-        "fileSizeHistogram": {
-            "sortedBinBoundaries": [0, 8192],
-            "fileCounts": [1, 0],
-            "totalBytes": [5, 0],
-        },
-        "allFiles": [{"path": "a", "future": 1}],
-        "deletedRecordCountsHistogramOpt": {"deletedRecordCounts": [1] + [0] * 9},
-        "histogramOpt": {"fileCounts": []},
-    }
-    again = to_json(checksums.parse(msgspec.json.encode(written)))
-    assert msgspec.json.decode(again) == written
+    written |= {"allFiles": [{"path": "a", "future": 1}], "histogramOpt": {"fileCounts": []}}
+    assert checksums.parse(msgspec.json.encode(written)) == first()
 
 
 @pytest.mark.parametrize(

@@ -30,13 +30,6 @@ class VersionChecksum(
     in_commit_timestamp_opt: int | None = None
     set_transactions: tuple[actions.SetTransaction, ...] | None = None
     domain_metadata: tuple[actions.DomainMetadata, ...] | None = None
-    num_deleted_records_opt: int | None = None
-    num_deletion_vectors_opt: int | None = None
-    # Fields of other writers that are not used here, kept as they were read.
-    file_size_histogram: object = None
-    histogram_opt: object = None  # its older name
-    deleted_record_counts_histogram_opt: object = None
-    all_files: object = None
 
 
 _decoder = msgspec.json.Decoder(VersionChecksum)

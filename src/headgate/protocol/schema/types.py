@@ -130,19 +130,22 @@ BITS: Mapping[str, int] = {"byte": 8, "short": 16, "integer": 32, "long": 64}  #
 # From and to JSON
 
 
-def from_json(text: str | bytes) -> StructType:
+@functools.lru_cache(maxsize=256)  # every commit to a table has the same schema
+def from_json(text: str) -> StructType:
     """Parse a `schemaString`."""
-    return _from_json(text if isinstance(text, str) else text.decode(errors="surrogateescape"))
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise MalformedError(f"The schema is not JSON: {error}.") from error
+    parsed = type_from_object(value)
+    if not isinstance(parsed, StructType):
+        raise MalformedError(f"The schema is a {parsed}, not a struct.")
+    return parsed
 
 
 def to_json(schema: StructType) -> str:
     """Format a schema as a `schemaString`."""
     return msgspec.json.encode(type_to_object(schema)).decode()
-
-
-def type_from_object(value: object, path: Path = ()) -> DataType:
-    """Convert a type from decoded JSON; `path` is its place in the schema, for messages."""
-    return _type(value, path, 0)
 
 
 def type_to_object(data_type: DataType) -> object:
@@ -176,22 +179,11 @@ def type_to_object(data_type: DataType) -> object:
             }
 
 
-@functools.lru_cache(maxsize=256)  # every commit to a table has the same schema
-def _from_json(text: str) -> StructType:
-    try:
-        value = msgspec.json.decode(text)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise MalformedError(f"The schema is not JSON: {error}.") from error
-    parsed = _type(value, (), 0)
-    if not isinstance(parsed, StructType):
-        raise MalformedError(f"The schema is a {parsed}, not a struct.")
-    return parsed
-
-
 _DECIMAL = re.compile(r"decimal(?:\(\s*(\d{1,3})\s*,\s*(\d{1,3})\s*\))?", re.ASCII)
 
 
-def _type(value: object, path: Path, depth: int) -> DataType:
+def type_from_object(value: object, path: Path = (), depth: int = 0) -> DataType:
+    """Convert a type from decoded JSON; `path` is its place in the schema, for messages."""
     if depth > DEEPEST:
         raise MalformedError(f"The schema nests deeper than {DEEPEST} levels.")
     if isinstance(value, str):
@@ -205,13 +197,13 @@ def _type(value: object, path: Path, depth: int) -> DataType:
             return StructType(tuple(_field(item, path, depth) for item in fields))
         case "array":
             return ArrayType(
-                _type(shape.get("elementType"), (*path, "element"), depth + 1),
+                type_from_object(shape.get("elementType"), (*path, "element"), depth + 1),
                 _flag(shape, "containsNull", path),
             )
         case "map":
             return MapType(
-                _type(shape.get("keyType"), (*path, "key"), depth + 1),
-                _type(shape.get("valueType"), (*path, "value"), depth + 1),
+                type_from_object(shape.get("keyType"), (*path, "key"), depth + 1),
+                type_from_object(shape.get("valueType"), (*path, "value"), depth + 1),
                 _flag(shape, "valueContainsNull", path),
             )
         case str(name):
@@ -246,7 +238,7 @@ def _field(value: object, path: Path, depth: int) -> StructField:
         metadata = {}
     return StructField(
         name,
-        _type(members.get("type"), (*path, name), depth + 1),
+        type_from_object(members.get("type"), (*path, name), depth + 1),
         _flag(members, "nullable", (*path, name)),
         _members(metadata, (*path, name)),
     )
