@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from types import UnionType
 from typing import Any, NewType, TypeVar, get_args
@@ -254,9 +253,8 @@ def decode(content: bytes) -> list[Wrapped]:
     """Decode all lines of a commit, without their bytes; unknown actions are empty."""
     try:
         lines = _wrapped.decode_lines(content)
-        rewritten = [line for line in lines if line.meta_data or line.protocol]
-        if rewritten:
-            for line, bodies in zip(rewritten, _bodies_in(content, len(rewritten)), strict=True):
+        if any(line.meta_data or line.protocol for line in lines):
+            for line, bodies in zip(lines, _bodies.decode_lines(content), strict=True):
                 _keep_unknown(line, bodies)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         try:
@@ -281,26 +279,6 @@ def _without_nulls(fields: object) -> object:
     if not isinstance(fields, dict):
         return fields
     return {key: value for key, value in fields.items() if value is not None}
-
-
-def _bodies_in(content: bytes, count: int) -> list[_Bodies]:
-    """Decode the lines with these actions once more: only those, or all lines if that fails."""
-    ends: dict[int, int] = {}
-    for name in (b'"metaData"', b'"protocol"'):
-        at = content.find(name)
-        while at >= 0:
-            end = content.find(b"\n", at)
-            end = len(content) if end < 0 else end
-            ends[content.rfind(b"\n", 0, at) + 1] = end
-            at = content.find(name, end)
-    with suppress(msgspec.MsgspecError):
-        decoded = [_bodies.decode(content[start : ends[start]]) for start in sorted(ends)]
-        decoded = [bodies for bodies in decoded if bodies.meta_data or bodies.protocol]
-        if len(decoded) == count:
-            return decoded
-    # A name may be written with escapes, or an action over several lines.
-    every = _bodies.decode_lines(content)
-    return [bodies for bodies in every if bodies.meta_data or bodies.protocol]
 
 
 def _keep_unknown(line: Wrapped, bodies: _Bodies) -> None:
