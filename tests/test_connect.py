@@ -85,15 +85,15 @@ def test_a_new_lake_is_named_durably_before_anything_is_in_it(
 ) -> None:
     """What SQLite syncs is of no use when the power takes the directory's own name."""
     lake, synced = tmp_path / place, list[Path]()
-    sync = local._DISK.sync
+    sync = local.DISK.sync
 
     def noting(fds: Sequence[int]) -> None:
         assert not (lake / "headgate.db").exists()
         synced.extend(Path(f"/proc/self/fd/{fd}").readlink() for fd in fds)
         sync(fds)
 
-    monkeypatch.setattr(local._DISK, "sync", noting)
-    monkeypatch.setattr(local._DISK, "durable", {"/"})
+    monkeypatch.setattr(local.DISK, "sync", noting)
+    monkeypatch.setattr(local.DISK, "durable", {"/"})
     init(lake)
     made = [folder for folder in (lake, *lake.parents) if folder.is_relative_to(tmp_path)][:-1]
     assert {folder.parent.resolve() for folder in made} <= set(synced)

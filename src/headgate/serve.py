@@ -266,7 +266,7 @@ def create_app(serving: Serving, settings: Settings, identity: str | None) -> Ap
         _log.critical("this worker cannot store anything and exits: %s", reason)
         threading.Thread(target=_exit, args=(settings,), daemon=True).start()
 
-    local.when_disk_fails(fail)
+    local.DISK.on_failed = fail
 
     def build() -> Application:
         _check_identity(serving.store, identity)

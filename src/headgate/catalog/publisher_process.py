@@ -213,7 +213,7 @@ def main() -> None:
     lines = _Lines()
     logging.getLogger("headgate").addHandler(lines)
     failures: list[str] = []
-    local.when_disk_fails(failures.append)
+    local.DISK.on_failed = failures.append
     sending = threading.Lock()
 
     def answer(round: _Round) -> None:

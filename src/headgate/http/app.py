@@ -107,7 +107,7 @@ class Application:
         return _healthy("ready")
 
     def _ping(self) -> None:
-        local.refuse_if_disk_failed()
+        local.DISK.refuse_if_failed()
         self._server.catalog.ping()
 
     async def _metrics(self) -> tuple[bytes, str]:

@@ -57,7 +57,7 @@ class Disk:
     def __init__(self) -> None:
         # Which sync failed. Nothing is written after that: what is on the disk is not known.
         self.failed: str | None = None
-        self.on_failed: Callable[[str], None] = lambda why: None
+        self.on_failed: Callable[[str], object] = lambda why: None
         self.durable = {"/"}  # the folders whose names this process has synced
         self.monotonic: Callable[[], float] = time.monotonic
         self._cached_files = CachedFiles()

@@ -10,7 +10,7 @@ import errno
 import os
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -44,23 +44,14 @@ _MISPLACED: Final = (errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOO
 _LATEST_MS: Final = 2**63
 _MAX_OPEN: Final = 128  # files of a batch that are open together, well below usual limits
 
-_DISK: Final = Disk()  # one for the process: a disk that failed one store has failed all
-
-
-def when_disk_fails(callback: Callable[[str], None]) -> None:
-    """Set the function to call when a sync fails: this process writes nothing after that."""
-    _DISK.on_failed = callback
-
-
-def refuse_if_disk_failed() -> None:
-    """Raise if a sync failed, after which nothing is written."""
-    _DISK.refuse_if_failed()
+# One for the process: a disk that failed one store has failed all.
+DISK: Final = Disk()
 
 
 class LocalStore:
     """The files below one folder. Safe for many threads and many processes."""
 
-    def __init__(self, root: str | Path, disk: Disk = _DISK) -> None:
+    def __init__(self, root: str | Path, disk: Disk = DISK) -> None:
         root = os.path.abspath(root)  # noqa: PTH100 - links are followed later, not in the URL
         self.url = f"file://{encode(root)}"
         self._disk = disk

@@ -10,7 +10,6 @@ import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, unquote_to_bytes
 
@@ -36,7 +35,10 @@ def normalize(location: str) -> str:
     """Return the normal form of a location: two spellings of one place become equal."""
     match = _URL.fullmatch(location)
     if match is None:
-        return _spell("file", "", str(_absolute(location)).strip("/"))
+        if "\0" in location or not location:
+            raise InvalidArgumentError(f"{location!r} is not a local path.")
+        path = os.path.abspath(location)  # noqa: PTH100 - `resolve` would follow links
+        return _spell("file", "", path.strip("/"))
     scheme, host, path = match[1].lower(), match[2] or "", match[3]
     # For errors: the location may be wrong because it has a password.
     named = repr(shown(location))
@@ -181,12 +183,6 @@ def _open(url: str) -> ObjectStore:
 
         _mounts[root] = CloudStore.from_url(root)
     return _open(url)
-
-
-def _absolute(path: str) -> Path:
-    if "\0" in path or not path:
-        raise InvalidArgumentError(f"{path!r} is not a local path.")
-    return Path(os.path.abspath(path))  # noqa: PTH100 - `resolve` would follow links
 
 
 def _spell(scheme: str, host: str, path: str) -> str:
