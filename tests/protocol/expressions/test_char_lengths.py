@@ -10,6 +10,7 @@ FIVE, THREE = CharLengths(5), CharLengths(3, is_char=True)
 SPELLED = {
     "varchar(5)": FIVE,
     "CHAR(3)": THREE,
+    "varchar(65535)": CharLengths(65_535),
     "string": CharLengths(),
     "array<varchar(5)>": CharLengths(parts={"element": FIVE}),
     "map<char(3),array<varchar(5)>>": CharLengths(

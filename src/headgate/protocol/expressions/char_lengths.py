@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from headgate.errors import UnsupportedFeatureError
+from headgate.errors import InvalidSchemaError, UnsupportedFeatureError
 from headgate.names import fold
 from headgate.protocol.expressions.lexer import Token, TokenKind
+from headgate.protocol.expressions.schema_text import take_type
 from headgate.protocol.expressions.token_reader import TokenReader
-from headgate.protocol.schema.types import StructField
+from headgate.protocol.schema.types import DataType, StructField, parts
 
+_LIMITED: Final = re.compile(r"(char|varchar)\((\d+)\)")
 DECLARED: Final = "__CHAR_VARCHAR_TYPE_STRING"
 _TOKEN: Final = re.compile(
     r"\s*(?:(?P<QUOTED>`(?:[^`]|``)*`)|(?P<WORD>[^\s:<>,()`]+)|(?P<SIGN>[:<>,()]))"
@@ -54,17 +56,23 @@ def char_lengths(item: StructField) -> CharLengths:
     """Parse the lengths in a column's metadata."""
     text = item.metadata.get(DECLARED)
     if text is None:
-        return CharLengths()
+        return UNLIMITED
     try:
         reader = _reader(str(text))
-        lengths = _take_type(reader)
+        declared = take_type(reader, has_lengths=True)
         if not reader.is_at_end:
             raise ValueError(text)
-        return lengths
-    except ValueError:
+    except (ValueError, InvalidSchemaError):
         raise UnsupportedFeatureError(
             f"Column {item.name!r} is declared as {text!r}, which cannot be read."
         ) from None
+    return _lengths(declared)
+
+
+def _lengths(declared: DataType) -> CharLengths:
+    if (found := _LIMITED.fullmatch(str(declared))) is not None:
+        return CharLengths(int(found[2]), is_char=found[1] == "char")
+    return CharLengths(parts={fold(name): _lengths(part) for name, part in parts(declared)})
 
 
 def _reader(text: str) -> TokenReader:
@@ -77,46 +85,3 @@ def _reader(text: str) -> TokenReader:
         tokens.append(Token(kind, found[kind.name], at, found[kind.name].lower()))
         at = found.end()
     return TokenReader([*tokens, Token(TokenKind.END, "", at, "")])
-
-
-def _take_type(reader: TokenReader) -> CharLengths:
-    match reader.take().key:
-        case "struct":
-            _expect(reader, "<")
-            fields: dict[str, CharLengths] = {}
-            while not reader.took(">"):
-                name = fold(reader.take().name)
-                _expect(reader, ":")
-                fields[name] = _take_type(reader)
-                reader.took(",")
-            return CharLengths(parts=fields)
-        case "array":
-            _expect(reader, "<")
-            element = _take_type(reader)
-            _expect(reader, ">")
-            return CharLengths(parts={"element": element})
-        case "map":
-            _expect(reader, "<")
-            key = _take_type(reader)
-            _expect(reader, ",")
-            value = _take_type(reader)
-            _expect(reader, ">")
-            return CharLengths(parts={"key": key, "value": value})
-        case "char" | "varchar" as word:
-            _expect(reader, "(")
-            length = int(reader.take().text)
-            _expect(reader, ")")
-            return CharLengths(length, is_char=word == "char")
-        case "":
-            raise ValueError
-        case _:
-            if reader.took("("):
-                while not reader.took(")"):
-                    if reader.take().kind is TokenKind.END:
-                        raise ValueError
-            return CharLengths()
-
-
-def _expect(reader: TokenReader, key: str) -> None:
-    if not reader.took(key):
-        raise ValueError(key)

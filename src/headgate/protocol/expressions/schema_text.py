@@ -45,8 +45,8 @@ def parse_type(text: str) -> DataType:
     return data_type
 
 
-def take_type(reader: TokenReader, depth: int = 0) -> DataType:
-    """Take the type that is next."""
+def take_type(reader: TokenReader, depth: int = 0, *, has_lengths: bool = False) -> DataType:
+    """Take the type that is next; one such as `char(3)` is refused unless `has_lengths`."""
     if depth > types.DEEPEST:
         raise InvalidSchemaError(f"The schema nests deeper than {types.DEEPEST} levels.")
     if reader.peek().kind is not TokenKind.WORD:
@@ -55,25 +55,30 @@ def take_type(reader: TokenReader, depth: int = 0) -> DataType:
     match token.text.lower():
         case "array":
             _expect(reader, "<")
-            element = take_type(reader, depth + 1)
+            element = take_type(reader, depth + 1, has_lengths=has_lengths)
             _expect(reader, ">")
             return types.ArrayType(element)
         case "map":
             _expect(reader, "<")
-            key = take_type(reader, depth + 1)
+            key = take_type(reader, depth + 1, has_lengths=has_lengths)
             _expect(reader, ",")
-            value = take_type(reader, depth + 1)
+            value = take_type(reader, depth + 1, has_lengths=has_lengths)
             _expect(reader, ">")
             return types.MapType(key, value)
         case "struct" if reader.took("<>"):  # one token for the lexer
             return StructType(())
         case "struct":
             _expect(reader, "<")
-            fields = _take_fields(reader, depth)
+            fields = _take_fields(reader, depth, has_lengths=has_lengths)
             _expect(reader, ">")
             return StructType(fields)
         case "decimal" | "dec" | "numeric":
             return _take_decimal(reader, token)
+        case "char" | "varchar" as name if has_lengths:
+            _expect(reader, "(")
+            length = int(reader.take().text)
+            _expect(reader, ")")
+            return types.Primitive(f"{name}({length})")
         case "char" | "varchar":
             raise _refused(token.start, f"{token.text!r}: use string")
         case name if name in _NAMED:
@@ -82,10 +87,12 @@ def take_type(reader: TokenReader, depth: int = 0) -> DataType:
             raise _refused(token.start, f"{token.text!r} is not a type")
 
 
-def _take_fields(reader: TokenReader, depth: int) -> tuple[StructField, ...]:
+def _take_fields(
+    reader: TokenReader, depth: int, *, has_lengths: bool = False
+) -> tuple[StructField, ...]:
     fields: list[StructField] = []
     while _is_name(reader.peek()):
-        fields.append(_take_field(reader, depth))
+        fields.append(_take_field(reader, depth, has_lengths=has_lengths))
         if not reader.took(","):
             break
         if not _is_name(reader.peek()):
@@ -98,10 +105,10 @@ def _is_name(token: Token) -> bool:
     return token.is_name or (token.kind is TokenKind.NUMBER and token.text.isalnum())
 
 
-def _take_field(reader: TokenReader, depth: int) -> StructField:
+def _take_field(reader: TokenReader, depth: int, *, has_lengths: bool) -> StructField:
     name = reader.take().name
     reader.took(":")
-    data_type = take_type(reader, depth + 1)
+    data_type = take_type(reader, depth + 1, has_lengths=has_lengths)
     nullable, metadata = True, dict[str, object]()
     while True:
         if reader.took("NOT"):
