@@ -121,7 +121,7 @@ def write_checkpoint(
             f"{table} does not support {_V2_FEATURE}.",
             remedy="Write a classic checkpoint, or set delta.checkpointPolicy=v2 first.",
         )
-    adds, removes = live_files(state, stats=True), _tombstones(state, now_ms)
+    files = {"add": live_files(state, stats=True), "remove": _tombstones(state, now_ms)}
     transactions, domains = state.transactions.merged(), state.domains
     few = [
         actions.encode(action)
@@ -131,9 +131,9 @@ def write_checkpoint(
     if form is CheckpointForm.CLASSIC:
         head: paths.Checkpoint = paths.ClassicCheckpoint(state.version)
         sidecars: list[actions.SidecarFile] = []
-        content = _parquet(_fitted(_CLASSIC, adds, removes), few, adds, removes)
+        content = _parquet(_fitted(_CLASSIC, files), few, files)
     else:
-        sidecars = _put_sidecars(store, adds, removes, files_per_sidecar, new_uuid, now_ms)
+        sidecars = _put_sidecars(store, files, files_per_sidecar, new_uuid, now_ms)
         few = [
             actions.encode(actions.CheckpointMetadata(version=state.version)),
             *few,
@@ -142,14 +142,14 @@ def write_checkpoint(
         head = paths.UuidCheckpoint(
             state.version, new_uuid(), "json" if form is CheckpointForm.V2_JSON else "parquet"
         )
-        content = actions.join(few) if form is CheckpointForm.V2_JSON else _parquet(_HEAD, few)
+        content = actions.join(few) if form is CheckpointForm.V2_JSON else _parquet(_HEAD, few, {})
     _put_head(store, head, content)
     fail_point("checkpoint.after_put")
     fields: dict[str, object] = {
         "version": state.version,
-        "size": len(few) + adds.num_rows + removes.num_rows,
+        "size": len(few) + sum(map(len, files.values())),
         "sizeInBytes": len(content) + sum(sidecar.size_in_bytes for sidecar in sidecars),
-        "numOfAddFiles": adds.num_rows,
+        "numOfAddFiles": len(files["add"]),
     }
     if isinstance(head, paths.UuidCheckpoint):
         name = head.path.rpartition("/")[2]
@@ -183,24 +183,22 @@ def _put_head(store: ObjectStore, head: paths.Checkpoint, content: bytes) -> Non
 
 def _put_sidecars(
     store: ObjectStore,
-    adds: pa.Table,
-    removes: pa.Table,
+    files: Mapping[str, pa.Table],
     files_per_sidecar: int,
     new_uuid: Callable[[], UUID],
     now_ms: int,
 ) -> list[actions.SidecarFile]:
-    starts = range(0, adds.num_rows, files_per_sidecar)
-    slices = [(adds.slice(at, files_per_sidecar), removes.slice(0, 0)) for at in starts]
-    slices += [
-        (adds.slice(0, 0), removes.slice(at, files_per_sidecar))
-        for at in range(0, removes.num_rows, files_per_sidecar)
+    slices = [
+        {action: table.slice(at, files_per_sidecar)}
+        for action, table in files.items()
+        for at in range(0, table.num_rows, files_per_sidecar)
     ]
     names = [f"{new_uuid()}.parquet" for _ in slices]
-    schema = _fitted(_SIDECAR, adds, removes)
+    schema = _fitted(_SIDECAR, files)
 
-    def put(part: tuple[str, tuple[pa.Table, pa.Table]]) -> actions.SidecarFile:
-        name, (some_adds, some_removes) = part
-        content = _parquet(schema, [], some_adds, some_removes)
+    def put(part: tuple[str, Mapping[str, pa.Table]]) -> actions.SidecarFile:
+        name, some = part
+        content = _parquet(schema, [], some)
         if not store.put_if_absent(f"{paths.SIDECARS}/{name}", content):
             raise InvariantError(f"A sidecar {name} exists already.")
         fail_point("checkpoint.after_part")
@@ -222,9 +220,8 @@ def _tombstones(state: TableState, now_ms: int) -> pa.Table:
     return pa.concat_tables([without_overlaid(old, key_column(old), state), tombstone_table(own)])
 
 
-def _fitted(schema: pa.Schema, adds: pa.Table, removes: pa.Table) -> pa.Schema:
+def _fitted(schema: pa.Schema, files: Mapping[str, pa.Table]) -> pa.Schema:
     """Drop the columns of a schema that no file has a value for."""
-    files = {"add": adds, "remove": removes}
     return pa.schema([_needed(f, files[f.name]) if f.name in files else f for f in schema])
 
 
@@ -234,12 +231,7 @@ def _needed(action: pa.Field, files: pa.Table) -> pa.Field:
     return pa.field(action.name, pa.struct(kept))
 
 
-def _parquet(
-    schema: pa.Schema,
-    few: Sequence[bytes],
-    adds: pa.Table | None = None,
-    removes: pa.Table | None = None,
-) -> bytes:
+def _parquet(schema: pa.Schema, few: Sequence[bytes], files: Mapping[str, pa.Table]) -> bytes:
     sink = io.BytesIO()  # grows in place and returns its bytes without a copy; Arrow's sinks do not
     with pq.ParquetWriter(
         sink, schema, compression="snappy", use_dictionary=_DICTIONARIES, store_schema=False
@@ -248,8 +240,8 @@ def _parquet(
             rows = [json.loads(line) for line in few]
             columns = [pa.array([row.get(f.name) for row in rows], f.type) for f in schema]
             writer.write_table(pa.table(columns, schema=schema))
-        for action, table in (("add", adds), ("remove", removes)):
-            if table is not None and table.num_rows:
+        for action, table in files.items():
+            if table.num_rows:
                 writer.write_table(_actions(schema, action, table), row_group_size=_ROW_GROUP)
     return sink.getvalue()
 

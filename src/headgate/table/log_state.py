@@ -185,7 +185,13 @@ class Source(ABC):
 
     def _ratified_content(self, commit: RatifiedCommit) -> bytes:
         """Read a ratified commit from storage, wherever its bytes are. Spec: CM-46."""
-        self._check_staged_name(commit)
+        if commit.way is Way.STAGED:
+            staged = paths.parse_staged_name(commit.file_name or "")
+            if staged is None or staged.version != commit.version:
+                raise errors.InvariantError(
+                    f"{self.label} version {commit.version} cannot be in the staged file"
+                    f" {commit.file_name!r}."
+                )
         found = find_content(self.log, commit)
         if found.content is not None:
             return found.content
@@ -201,16 +207,6 @@ class Source(ABC):
         if commit.published_ms is not None and not found.is_published:
             raise _VanishedError(problem, commit)
         raise errors.InvariantError(problem)
-
-    def _check_staged_name(self, commit: RatifiedCommit) -> None:
-        if commit.way is not Way.STAGED:
-            return
-        staged = paths.parse_staged_name(commit.file_name or "")
-        if staged is None or staged.version != commit.version:
-            raise errors.InvariantError(
-                f"{self.label} version {commit.version} cannot be in the staged file"
-                f" {commit.file_name!r}."
-            )
 
     def checksum(self, version: Version) -> VersionChecksum | None:
         """Read `<v>.crc` if it is known to exist; None if it is missing or malformed."""

@@ -94,12 +94,8 @@ class _Test:
         return reduce(pc.or_, (may_pass(low, high, literal) for literal in self.literals))
 
 
-def _surrounds(low: pa.Array, high: pa.Array, literal: int) -> pa.Array:
-    return pc.and_(pc.less_equal(low, literal), pc.greater_equal(high, literal))
-
-
 _MAY_PASS: Final[Mapping[Operator, Callable[[pa.Array, pa.Array, int], pa.Array]]] = {
-    Operator.EQ: _surrounds,
+    Operator.EQ: lambda low, high, n: pc.and_(pc.less_equal(low, n), pc.greater_equal(high, n)),
     Operator.NE: lambda low, high, n: pc.or_(pc.not_equal(low, n), pc.not_equal(high, n)),
     Operator.LT: lambda low, high, n: pc.less(low, n),
     Operator.LE: lambda low, high, n: pc.less_equal(low, n),

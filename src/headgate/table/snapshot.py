@@ -53,13 +53,10 @@ class LazyState:
 
     def read(self) -> TableState:
         """Return the state; a first call that fails may be repeated."""
-        held = self.held
-        if isinstance(held, Unread):
-            with self._lock:
-                held = self.held
-                if isinstance(held, Unread):
-                    held = self.held = held.read()
-        return held
+        with self._lock:
+            if isinstance(self.held, Unread):
+                self.held = self.held.read()
+            return self.held
 
 
 _RESTORE: Final = "Restore the file from a backup, or read another version."
