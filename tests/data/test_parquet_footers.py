@@ -478,7 +478,7 @@ def test_bounds_do_not_need_a_count() -> None:
 def joined(metadata: pq.FileMetaData, other: bytes) -> Tree:
     metadata.append_row_groups(pq.read_metadata(io.BytesIO(other)))
     schema = parse_schema("x long")
-    found = parsed(footer_statistics(metadata, leaf_columns(schema), {}))
+    found = parsed(footer_statistics(metadata, list(leaf_columns(schema)), {}))
     assert (found["numRecords"], found["minValues"]) == (4, {})
     return found
 
@@ -580,7 +580,7 @@ def test_footers_of_spark_give_the_statistics_that_spark_itself_wrote() -> None:
     bounds, counts = 0, 0
     for metadata, theirs in spark_files():
         schema = delta_schema(metadata.schema.to_arrow_schema())
-        ours = parsed(footer_statistics(metadata, leaf_columns(schema), {}))
+        ours = parsed(footer_statistics(metadata, list(leaf_columns(schema)), {}))
         stored = [metadata.schema.column(i) for i in range(metadata.num_columns)]
         unordered = {column.path for column in stored if column.physical_type == "INT96"}
         assert ours["numRecords"] == theirs["numRecords"]

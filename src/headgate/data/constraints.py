@@ -423,10 +423,6 @@ _FUNCTIONS: Final[dict[str, Callable[..., _Values]]] = {
 }
 
 
-def _is(value: bool) -> Callable[[_Values], _Values]:
-    return lambda values: _compared("same", values, pa.scalar(value))
-
-
 def _is_between(value: _Values, low: _Values, high: _Values) -> _Values:
     is_above = _compared("greater_equal", value, low)
     return pc.and_kleene(is_above, _compared("less_equal", value, high))
@@ -437,8 +433,8 @@ _OPERATIONS: Final[dict[str, Callable[..., _Values]]] = {
     "OR": lambda *values: reduce(pc.or_kleene, values),
     "NOT": pc.invert,
     "IS NULL": pc.is_null,
-    "IS TRUE": _is(True),
-    "IS FALSE": _is(False),
+    "IS TRUE": partial(_compared, "same", pa.scalar(True)),
+    "IS FALSE": partial(_compared, "same", pa.scalar(False)),
     "IN": lambda value, *choices: reduce(
         pc.or_kleene, (_compared("equal", value, choice) for choice in choices)
     ),

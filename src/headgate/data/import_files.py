@@ -120,7 +120,7 @@ _CODECS: Final = {".bz2": "bz2", ".gz": "gzip", ".lz4": "lz4", ".zst": "zstd"}  
 
 def _read_csv(path: Path, schema: delta.StructType, progress: Progress) -> Iterator[pa.RecordBatch]:
     known = {fold(item.name): item for item in schema.fields}
-    names = _heading(path)
+    names, codec = _heading(path), _CODECS.get(path.suffix)
     types: dict[str, pa.DataType] = {}
     moments: dict[str, delta.DataType] = {}
     for name in names:
@@ -146,7 +146,7 @@ def _read_csv(path: Path, schema: delta.StructType, progress: Progress) -> Itera
         _arrow_errors(path, names),
         pa.OSFile(str(path)) as file,
         pv.open_csv(
-            _decompressed(path, file),
+            pa.CompressedInputStream(file, codec) if codec else file,
             read_options=_IN_ORDER,
             parse_options=_WITH_LINES,
             convert_options=pv.ConvertOptions(
@@ -160,12 +160,6 @@ def _read_csv(path: Path, schema: delta.StructType, progress: Progress) -> Itera
         for batch in reader:
             progress(file.tell())
             yield _with_moments(batch, moments, path)
-
-
-def _decompressed(path: Path, file: pa.OSFile) -> pa.NativeFile:
-    """Decompress a file whose suffix names a codec."""
-    codec = _CODECS.get(path.suffix)
-    return file if codec is None else pa.CompressedInputStream(file, codec)
 
 
 def _heading(path: Path) -> list[str]:

@@ -6,6 +6,7 @@ physical names, as in the data files.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -233,15 +234,12 @@ def number(properties: Mapping[str, str], key: str, default: int) -> int:
 
 def _names(text: str) -> list[list[str]]:
     """Parse a comma-separated list of columns, with dots between nested names and backquotes."""
-    paths: list[list[str]] = [[""]]
-    is_quoted = False
-    for character in text:
-        if character == "`":
-            is_quoted = not is_quoted
-        elif is_quoted or character not in ",.":
-            paths[-1][-1] += character
-        elif character == ".":
-            paths[-1].append("")
-        else:
-            paths.append([""])
-    return [[part.strip() for part in path] for path in paths if any(part.strip() for part in path)]
+    return [
+        [part.replace("`", "").strip() for part in _PARTS.findall(path)]
+        for path in _PATHS.findall(text)
+        if path.strip()
+    ]
+
+
+_PATHS: Final = re.compile("(?:`[^`]*`|[^`,])+")
+_PARTS: Final = re.compile("(?:`[^`]*`|[^`.])+")

@@ -88,7 +88,12 @@ def path_of(descriptor: DeletionVector, table_root: str) -> str:
             prefix, name = text[:-_UUID_LENGTH], text[-_UUID_LENGTH:]
             if re.fullmatch(r"[A-Za-z0-9_-]*", prefix, re.ASCII) is None:
                 raise MalformedError(f"A deletion vector's path has the prefix {prefix!r}.")
-            return _relative_path(_uuid(name), prefix)
+            raw = z85_decode(name)
+            if len(raw) != 16:
+                raise MalformedError(
+                    f"A deletion vector's path ends in {name!r}, which is not a UUID."
+                )
+            return _relative_path(UUID(bytes=raw), prefix)
         case "p":
             root = table_root.rstrip("/") + "/"
             return text.removeprefix(root)
@@ -171,13 +176,6 @@ def vector_file(vectors: Sequence[Iterable[int]], uuid: UUID, prefix: str = "") 
 def _relative_path(uuid: UUID, prefix: str) -> str:
     name = f"deletion_vector_{uuid}.bin"
     return f"{prefix}/{name}" if prefix else name
-
-
-def _uuid(text: str) -> UUID:
-    raw = z85_decode(text)
-    if len(raw) != 16:
-        raise MalformedError(f"A deletion vector's path ends in {text!r}, which is not a UUID.")
-    return UUID(bytes=raw)
 
 
 # Z85 and Python's base 85 differ only in their alphabets.

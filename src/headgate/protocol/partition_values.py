@@ -18,6 +18,7 @@ from headgate.protocol.scalars import (
 )
 from headgate.protocol.schema import types as delta
 
+_SPECIAL = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _ESCAPED_BYTES = re.compile(r"(?:\\u00[0-9a-fA-F]{2})+", re.ASCII)
 
 
@@ -46,7 +47,9 @@ def _parse_value(text: str, data_type: delta.DataType) -> object:
         case delta.Primitive("timestamp_ntz"):
             return moment_at(_ranged(parse_moment(text)[0], delta.LONG), is_utc=False)
         case delta.Primitive("float" | "double"):
-            return _float(text)
+            if (number := math.nan if text == "NaN" else parse_number(text)) is None:
+                raise ValueError(text)
+            return float(number)
         case delta.Primitive("binary"):
             if _ESCAPED_BYTES.fullmatch(text):
                 return bytes(int(code, 16) for code in text.split(r"\u")[1:])
@@ -88,7 +91,7 @@ def _format_value(value: object, data_type: delta.DataType) -> str:
         case delta.Primitive("timestamp_ntz"), dt.datetime() if value.tzinfo is None:
             return value.isoformat(sep=" ")
         case delta.Primitive("float" | "double"), float() | int() if not isinstance(value, bool):
-            return _format_float(float(value))
+            return _SPECIAL.get(repr(float(value)), repr(float(value)))
         case delta.Primitive("binary"), bytes():
             return value.decode()
         case delta.DecimalType(), Decimal() | int() if not isinstance(value, bool):
@@ -97,23 +100,6 @@ def _format_value(value: object, data_type: delta.DataType) -> str:
             return str(_ranged(value, data_type))
         case _:
             raise ValueError(f"not a {data_type}")
-
-
-def _format_float(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    return repr(value)
-
-
-def _float(text: str) -> float:
-    if text == "NaN":
-        return math.nan
-    number = parse_number(text)
-    if number is None:
-        raise ValueError(text)
-    return float(number)
 
 
 def _fitted(number: Decimal | None, data_type: delta.DecimalType) -> Decimal:

@@ -316,7 +316,7 @@ MAPPED = StructType(
 
 
 def test_leaves_have_logical_and_physical_paths() -> None:
-    assert column_mapping.leaf_columns(MAPPED) == [
+    assert list(column_mapping.leaf_columns(MAPPED)) == [
         column_mapping.Leaf(("a", "b"), ("col-1", "col-2"), LONG, nullable=True),
         column_mapping.Leaf(("c",), ("c",), STRING, nullable=True),
     ]

@@ -122,7 +122,11 @@ class _ExpressionParser(TokenReader):
                 if depth == 0 and self._depth > 0 and token.key in (")", ","):
                     return
                 depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(token.key, 0)
-            elif token.kind is TokenKind.WORD and depth == 0 and not self._is_after_dot():
+            elif (
+                token.kind is TokenKind.WORD
+                and depth == 0
+                and not (self.last and self.last.is_key("."))
+            ):
                 cases += {"CASE": 1, "END": -1}.get(token.key, 0)
                 if cases <= 0 and token.key == "BETWEEN":
                     ranges += 1
@@ -131,9 +135,6 @@ class _ExpressionParser(TokenReader):
                 elif cases <= 0 and token.key in ("AND", "OR"):
                     return
             self._next += 1
-
-    def _is_after_dot(self) -> bool:
-        return self._next > 0 and self._tokens[self._next - 1].is_key(".")
 
     def _predicate(self) -> Expression:
         left = self._sum()

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import assert_never
 
 from headgate.errors import MalformedError
@@ -87,7 +88,8 @@ def _evaluator(predicate: Predicate, schema: delta.StructType, depth: int = 0) -
         case Not(item=item):
             return _negated(_evaluator(item, schema, depth + 1))
         case IsNull(column=column):
-            return _null_evaluator(column, schema)
+            found = _locate(column, schema)
+            return _anything if found is None else partial(_is_null, physical=found[0])
         case Compare(column=column, operator=operator, value=value):
             return _value_evaluator(column, schema, operator, (value,))
         case In(column=column, values=values):
@@ -117,14 +119,6 @@ def _all_of(evaluators: list[_Evaluator]) -> _Evaluator:
         return every | some
 
     return conjunction
-
-
-def _null_evaluator(column: Column, schema: delta.StructType) -> _Evaluator:
-    found = _locate(column, schema)
-    if found is None:
-        return _anything
-    physical, _ = found
-    return lambda file: _is_null(file, physical)
 
 
 def _value_evaluator(

@@ -109,23 +109,14 @@ def newest_checkpoint(
     without: Collection[str] = (),
 ) -> CheckpointFiles | None:
     """Return the newest complete checkpoint up to `version`; the catalog's own is preferred."""
+    of_catalog = [path for file in known if file.kind is FileKind.CHECKPOINT for path in file.paths]
     found = [
         (checkpoint.version, trust, checkpoint)
-        for trust, checkpoint in _checkpoints(known, listed)
+        for trust, files in enumerate((listed, map(parse, of_catalog)))
+        for checkpoint in complete_checkpoints(files)
         if checkpoint.version <= version and not any(path in without for path in checkpoint.paths)
     ]
     return max(found, key=lambda item: (*item[:2], item[2].paths))[2] if found else None
-
-
-def _checkpoints(
-    known: Iterable[KnownFile], listed: Iterable[LogFile]
-) -> Iterator[tuple[int, CheckpointFiles]]:
-    for file in known:
-        if file.kind is FileKind.CHECKPOINT:
-            for checkpoint in complete_checkpoints(parse(path) for path in file.paths):
-                yield 1, checkpoint
-    for checkpoint in complete_checkpoints(listed):
-        yield 0, checkpoint
 
 
 def complete_checkpoints(files: Iterable[object]) -> Iterator[CheckpointFiles]:

@@ -79,13 +79,9 @@ def edited(
 
 def moved(schema: delta.StructType, path: delta.Path, position: Position) -> delta.StructType:
     """Move a field within its struct."""
-
-    def within(struct: delta.StructType) -> delta.StructType:
-        item = _field(struct, path)
-        others = delta.StructType(tuple(i for i in struct.fields if i is not item))
-        return _placed(others, item, position)
-
-    return _in_struct(schema, path[:-1], within)
+    others, item = dropped(schema, path), delta.find(schema, path)
+    assert item is not None
+    return _in_struct(others, path[:-1], lambda struct: _placed(struct, item, position))
 
 
 def dropped(schema: delta.StructType, path: delta.Path) -> delta.StructType:

@@ -46,9 +46,20 @@ def physical_path(schema: delta.StructType, path: Sequence[str]) -> delta.Path |
     return tuple(physical_name(item) for item in fields) if len(fields) == len(path) else None
 
 
-def leaf_columns(schema: delta.StructType) -> list[Leaf]:
-    """List the columns that have statistics: fields within structs; an array or map is one leaf."""
-    return list(_leaves(schema, (), (), nullable=False))
+def leaf_columns(
+    schema: delta.StructType,
+    path: delta.Path = (),
+    physical: delta.Path = (),
+    *,
+    nullable: bool = False,
+) -> Iterator[Leaf]:
+    """Yield the columns that have statistics: fields within structs; a whole array or map."""
+    for item in schema.fields:
+        below, beneath = (*path, item.name), (*physical, physical_name(item))
+        if isinstance(item.type, delta.StructType):
+            yield from leaf_columns(item.type, below, beneath, nullable=nullable or item.nullable)
+        else:
+            yield Leaf(below, beneath, item.type, nullable or item.nullable)
 
 
 def without_mapping(schema: delta.StructType) -> delta.StructType:
@@ -80,14 +91,3 @@ def with_mapping(
         return replace(item, metadata=metadata)
 
     return delta.each_field(schema, mapped), last
-
-
-def _leaves(
-    schema: delta.StructType, path: delta.Path, physical: delta.Path, *, nullable: bool
-) -> Iterator[Leaf]:
-    for item in schema.fields:
-        below, beneath = (*path, item.name), (*physical, physical_name(item))
-        if isinstance(item.type, delta.StructType):
-            yield from _leaves(item.type, below, beneath, nullable=nullable or item.nullable)
-        else:
-            yield Leaf(below, beneath, item.type, nullable or item.nullable)

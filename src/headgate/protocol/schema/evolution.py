@@ -33,7 +33,8 @@ def merged(
         for item in schema.fields
     ]
     known = {fold(item.name) for item in schema.fields}
-    new = [_new(item) for item in given.fields if fold(item.name) not in known]
+    # Nullable, since existing rows have no value. Its other metadata belongs to its source.
+    new = [StructField(i.name, i.type) for i in given.fields if fold(i.name) not in known]
     return StructType((*kept, *new))
 
 
@@ -46,11 +47,6 @@ def _merged_field(item: StructField, given: DataType, widens: Widens, path: Path
         return None if may_widen and is_widening_within_family(before, given) else before
 
     return retyped_field(item, path, given, merged_type)
-
-
-def _new(item: StructField) -> StructField:
-    # Nullable, since existing rows have no value. Its other metadata belongs to its source.
-    return StructField(item.name, item.type)
 
 
 def with_schema(

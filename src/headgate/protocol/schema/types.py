@@ -341,18 +341,14 @@ def all_types(data_type: DataType, path: Path = ()) -> Iterator[tuple[Path, Data
         yield from all_types(part, (*path, name))
 
 
-def all_fields(schema: StructType) -> list[tuple[Path, StructField]]:
-    """List all fields with their paths, each before those within it, also in arrays and maps."""
-    return list(_fields_of(schema, ()))
-
-
-def _fields_of(data_type: DataType, path: Path) -> Iterator[tuple[Path, StructField]]:
+def all_fields(data_type: DataType, path: Path = ()) -> Iterator[tuple[Path, StructField]]:
+    """Yield all fields with their paths, each before those within it, also in arrays and maps."""
     fields = data_type.fields if isinstance(data_type, StructType) else ()
     for position, (name, part) in enumerate(parts(data_type)):
         within = (*path, name)
         if fields:
             yield within, fields[position]
-        yield from _fields_of(part, within)
+        yield from all_fields(part, within)
 
 
 def is_whole(data_type: DataType) -> bool:
@@ -383,15 +379,6 @@ def check_constraints(configuration: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def invariants(schema: StructType) -> dict[Path, str]:
-    """Return the SQL expressions in the columns' `delta.invariants`."""
-    found: dict[Path, str] = {}
-    for path, item in all_fields(schema):
-        if INVARIANTS in item.metadata:
-            found[path] = _invariant(item.metadata[INVARIANTS], path)
-    return found
-
-
 class _Expression(msgspec.Struct, frozen=True):
     expression: str
 
@@ -400,12 +387,20 @@ class _Invariant(msgspec.Struct, frozen=True):
     expression: _Expression
 
 
-def _invariant(value: object, path: Path) -> str:
-    try:
-        text = msgspec.convert(value, str)
-        return msgspec.json.decode(text, type=_Invariant).expression.expression
-    except (msgspec.MsgspecError, UnicodeError) as error:
-        raise MalformedError(f"The invariant {place(path)} cannot be read: {error}.") from error
+def invariants(schema: StructType) -> dict[Path, str]:
+    """Return the SQL expressions in the columns' `delta.invariants`."""
+    found: dict[Path, str] = {}
+    for path, item in all_fields(schema):
+        if INVARIANTS in item.metadata:
+            try:
+                text = msgspec.convert(item.metadata[INVARIANTS], str)
+                decoded = msgspec.json.decode(text, type=_Invariant)
+            except (msgspec.MsgspecError, UnicodeError) as error:
+                raise MalformedError(
+                    f"The invariant {place(path)} cannot be read: {error}."
+                ) from error
+            found[path] = decoded.expression.expression
+    return found
 
 
 def rules(schema: StructType, properties: Mapping[str, str]) -> list[tuple[str, str]]:
