@@ -22,7 +22,7 @@ from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, TableName
 from headgate.protocol import features, paths
 from headgate.protocol.actions import Metadata, Protocol, Version, decode
 from headgate.protocol.commit.content import Way
-from headgate.protocol.log import checksums, replay
+from headgate.protocol.log import checksums, replay, timestamps
 from headgate.protocol.log.checksums import VersionChecksum
 from headgate.protocol.log.known_files import KnownFile
 from headgate.protocol.log.replay import TableState
@@ -34,7 +34,6 @@ from headgate.table.checkpoints import UnusableError, read_checkpoint
 from headgate.table.log_files import DeltaLog, Listed, log_files
 from headgate.table.parallel import in_parallel
 from headgate.table.ratified_content import find_content
-from headgate.table.time_travel import in_commit_timestamp, version_at
 
 _NAMESPACE: Final = "namespace.json"  # marks a namespace of a filesystem catalog
 _GREATEST: Final = Version(2**63 - 1)
@@ -220,8 +219,37 @@ class Source(ABC):
             return None
 
     def version_at(self, at_ms: int, latest: Version, metadata: Metadata) -> Version:
-        """Find the last version committed at or before a time. Spec: CM-38."""
-        return version_at(self.label, self.log, self.in_commit_timestamp, at_ms, latest, metadata)
+        """Find the last version committed at or before a time. Spec: CM-38.
+
+        In-commit timestamps are used from the version that enabled them, file times before it.
+        """
+        enabled = timestamps.enablement(metadata.configuration)
+        if metadata.configuration.get("delta.enableInCommitTimestamps", "").lower() != "true":
+            return self._version_by_file_time(at_ms, latest)
+        if enabled is not None and at_ms < enabled.timestamp_ms:
+            return self._version_by_file_time(at_ms, Version(enabled.version - 1))
+        # Timestamps rise strictly, and only the oldest can be missing.
+        first = Version(0) if enabled is None else enabled.version
+
+        def is_after(version: int) -> bool:
+            timestamp_ms = self.in_commit_timestamp(Version(version))
+            return timestamp_ms is not None and timestamp_ms > at_ms
+
+        found = Version(bisect_left(range(first, latest + 1), True, key=is_after) + first - 1)
+        if found < first or self.in_commit_timestamp(found) is None:
+            raise errors.VersionGoneError(
+                f"{self.label} no longer has a version as old as {moment(at_ms)}.",
+                remedy="Ask for a later time.",
+            )
+        return found
+
+    def _version_by_file_time(self, at_ms: int, last: Version) -> Version:
+        times = sorted(
+            (item.file.version, item.modified_ms)
+            for item in self.log.list()
+            if isinstance(item.file, paths.PublishedCommit) and item.file.version <= last
+        )
+        return timestamps.version_at(timestamps.rising(times), at_ms)
 
     def in_commit_timestamp(self, version: Version) -> int | None:
         """Return the in-commit timestamp of a version; None if its commit no longer exists."""
@@ -476,4 +504,13 @@ def refuse_unreadable(protocol: Protocol, label: str, version: Version) -> None:
 def _gone(label: str, version: Version, gap: Gap, unusable: str) -> errors.VersionGoneError:
     return errors.VersionGoneError(
         f"{label} version {version} can no longer be read: the log no longer has {gap}.{unusable}"
+    )
+
+
+def in_commit_timestamp(content: bytes) -> int | None:
+    """Read the in-commit timestamp of a commit, if it has one."""
+    # `commitInfo` is the first action where in-commit timestamps are active.
+    line = next(iter(decode(content.partition(b"\n")[0])), None)
+    return (
+        None if line is None or line.commit_info is None else line.commit_info.in_commit_timestamp
     )

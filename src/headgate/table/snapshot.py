@@ -30,8 +30,8 @@ from headgate.storage.object_store import ObjectStore
 from headgate.table import pruning
 from headgate.table.file_columns import add_files, ground_files, live_files
 from headgate.table.log_files import DeltaLog
+from headgate.table.log_state import in_commit_timestamp
 from headgate.table.statistics_columns import count_rows
-from headgate.table.time_travel import in_commit_timestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ class Snapshot:
 
     def file_columns(self, *, stats: bool = False) -> pa.Table:
         """Return all live files as Arrow columns, in no particular order."""
-        return live_files(self.state, stats=True) if stats else self._columns
+        return live_files(self.state, stats=stats)
 
     @cached_property
     def num_rows(self) -> int | None:
@@ -238,7 +238,3 @@ class Snapshot:
                 if (num_records(file) or 0) > deleted:
                     return file
         return None
-
-    @cached_property
-    def _columns(self) -> pa.Table:
-        return live_files(self.state)

@@ -4,6 +4,7 @@ A later snapshot is built from an earlier one and costs what the new commits hol
 answer has protocol and metadata, the log is read only when files are asked for. Spec: RD-01, CM-22.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -13,6 +14,7 @@ from headgate.api.port import ManagingCatalog, Ref
 from headgate.protocol.actions import Metadata, Protocol, Version
 from headgate.protocol.actions import Sequence as SequenceNumber
 from headgate.protocol.encoding import replaced
+from headgate.protocol.log import checksums
 from headgate.protocol.log.checksums import VersionChecksum
 from headgate.protocol.log.replay import TableState
 from headgate.protocol.properties import TABLE_ID_PROPERTY
@@ -22,7 +24,8 @@ from headgate.table import log_state
 from headgate.table.log_files import DeltaLog
 from headgate.table.snapshot import LazyState, Snapshot, Unread
 from headgate.table.snapshot_cache import SnapshotCache
-from headgate.table.state_checks import check_against_catalog, check_against_file
+
+_log = logging.getLogger(__name__)
 
 StoreFor = Callable[[str], ObjectStore]
 
@@ -224,9 +227,9 @@ def _read(
     _refuse_other_table(metadata, resolved, source.label)
     is_latest = version == resolved.latest
     if is_latest:
-        check_against_catalog(resolved, state, source.label)
+        _check_against_catalog(resolved, state, source.label)
     if not is_latest or resolved.checksum is None:  # else the catalog's count makes it superfluous
-        check_against_file(source.checksum(state.version), state, source.label)
+        _check_against_file(source.checksum(state.version), state, source.label)
     return state, protocol, metadata
 
 
@@ -240,7 +243,7 @@ def _refuse_other_table(metadata: Metadata, resolved: Resolved, label: str) -> N
 
 def _plain(source: log_state.PlainSource, state: TableState) -> Snapshot:
     protocol, metadata = log_state.readable(state, source.label)
-    check_against_file(source.checksum(state.version), state, source.label)
+    _check_against_file(source.checksum(state.version), state, source.label)
     return Snapshot(
         location=source.label,
         store=source.log.store,
@@ -265,3 +268,45 @@ def _is_still_valid(snapshot: Snapshot, source: log_state.ManagedSource) -> bool
     # A version that was cleaned up since is gone, even if it is in memory.
     timestamp_ms = snapshot.known_timestamp_ms
     return timestamp_ms is not None and source.in_commit_timestamp(snapshot.version) == timestamp_ms
+
+
+# A difference between the state read from a log and what the catalog or the log's checksum declares
+# is logged and does not stop readers: every commit was verified by its hash, so it is the declared
+# sum that is wrong, and a writer who declared one must not lock out all readers.
+
+
+def _check_against_catalog(resolved: Resolved, state: TableState, label: str) -> None:
+    """Log an error if a state differs from the catalog's answer. Spec: RD-03, CM-22."""
+    checksum = resolved.checksum
+    if checksum is not None:
+        declared = (checksum.num_files, checksum.table_size_bytes)
+        if (state.num_files, state.size_in_bytes) != declared:
+            _log.error(
+                "%s version %d has %d files of %d bytes, but its checksum declares %d of %d: "
+                "run `headgate fsck --repair`",
+                label,
+                state.version,
+                state.num_files,
+                state.size_in_bytes,
+                *declared,
+            )
+    if resolved.protocol is None or resolved.metadata is None:
+        return
+    if found := checksums.differences(resolved.protocol, resolved.metadata, state):
+        _log.error(
+            "the log of %s has %s at version %d than its catalog: run `headgate fsck`",
+            label,
+            " and ".join(found),
+            state.version,
+        )
+
+
+def _check_against_file(checksum: VersionChecksum | None, state: TableState, label: str) -> None:
+    """Log a warning if a state differs from the `<v>.crc` of its version."""
+    if checksum is not None and (found := checksums.mismatches(checksum, state)):
+        _log.warning(
+            "%s version %d does not agree with its .crc: %s",
+            label,
+            state.version,
+            " and ".join(found),
+        )

@@ -14,10 +14,12 @@ from headgate.protocol.actions import (
     Protocol,
     RemoveFile,
     SetTransaction,
+    Version,
 )
 from headgate.protocol.encoding import to_json
 from headgate.protocol.log import checksums
 from headgate.protocol.log.checksums import VersionChecksum
+from headgate.protocol.log.replay import TableState
 
 relaxed = settings(deadline=None)
 METADATA = Metadata(id="5f3c", schema_string='{"type":"struct","fields":[]}')
@@ -227,12 +229,18 @@ def test_a_checksum_of_two_protocols_is_malformed() -> None:
         checksums.parse(msgspec.json.encode(written))
 
 
-def test_every_difference_from_a_snapshot_is_named() -> None:
+def state(
+    num_files: int, size: int, metadata: Metadata = METADATA, protocol: Protocol = PROTOCOL
+) -> TableState:
+    return TableState(Version(0), protocol, metadata, num_files=num_files, size_in_bytes=size)
+
+
+def test_every_difference_from_a_state_is_named() -> None:
     checksum = first(add("a", 5))
-    assert checksums.mismatches(checksum, 5, 1, METADATA, PROTOCOL) == []
+    assert checksums.mismatches(checksum, state(1, 5)) == []
     other = msgspec.structs.replace(METADATA, id="other")
     lower = Protocol(min_reader_version=1, min_writer_version=2)
-    assert checksums.mismatches(checksum, 6, 2, other, lower) == [
+    assert checksums.mismatches(checksum, state(2, 6, other, lower)) == [
         "2 files, not 1",
         "6 bytes, not 5",
         "another metaData",
@@ -242,4 +250,4 @@ def test_every_difference_from_a_snapshot_is_named() -> None:
 
 def test_the_order_of_features_makes_no_difference() -> None:
     turned = msgspec.structs.replace(PROTOCOL, writer_features=["appendOnly", "deletionVectors"])
-    assert checksums.mismatches(first(), 0, 0, METADATA, turned) == []
+    assert checksums.mismatches(first(), state(0, 0, METADATA, turned)) == []

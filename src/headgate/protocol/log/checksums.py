@@ -8,6 +8,7 @@ import msgspec
 from headgate.errors import MalformedError
 from headgate.protocol import actions
 from headgate.protocol.data_paths import normal_path
+from headgate.protocol.log.replay import TableState
 
 
 def _one() -> int:
@@ -69,29 +70,24 @@ def advance(
     )
 
 
-def mismatches(
-    checksum: VersionChecksum,
-    size_bytes: int,
-    num_files: int,
-    metadata: actions.Metadata,
-    protocol: actions.Protocol,
-) -> list[str]:
-    """List the differences between a snapshot and its version's checksum."""
+def mismatches(checksum: VersionChecksum, state: TableState) -> list[str]:
+    """List the differences between a state and its version's checksum."""
     found = []
-    if checksum.num_files != num_files:
-        found.append(f"{num_files} files, not {checksum.num_files}")
-    if checksum.table_size_bytes != size_bytes:
-        found.append(f"{size_bytes} bytes, not {checksum.table_size_bytes}")
-    return found + differences((checksum.protocol, checksum.metadata), (protocol, metadata))
+    if checksum.num_files != state.num_files:
+        found.append(f"{state.num_files} files, not {checksum.num_files}")
+    if checksum.table_size_bytes != state.size_in_bytes:
+        found.append(f"{state.size_in_bytes} bytes, not {checksum.table_size_bytes}")
+    return found + differences(checksum.protocol, checksum.metadata, state)
 
 
 def differences(
-    expected: tuple[actions.Protocol, actions.Metadata],
-    actual: tuple[actions.Protocol, actions.Metadata],
+    protocol: actions.Protocol, metadata: actions.Metadata, state: TableState
 ) -> list[str]:
     """List which of protocol and metadata differ, ignoring fields that are unknown here."""
-    found = ["another metaData"] if _known(expected[1]) != _known(actual[1]) else []
-    if _unordered(expected[0]) != _unordered(actual[0]):
+    assert state.protocol is not None
+    assert state.metadata is not None
+    found = ["another metaData"] if _known(metadata) != _known(state.metadata) else []
+    if _unordered(protocol) != _unordered(state.protocol):
         found.append("another protocol")
     return found
 
