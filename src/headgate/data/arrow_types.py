@@ -132,7 +132,14 @@ def delta_type(of: pa.DataType, path: tuple[str, ...] = ("value",)) -> delta.Dat
     if pa.types.is_struct(of):
         return delta.StructType(tuple(_delta_field(field, (*path, field.name)) for field in of))
     if isinstance(of, pa.BaseExtensionType):
-        return _extension(of, path)
+        if of.extension_name in ("arrow.parquet.variant", "parquet.variant"):
+            return delta.VARIANT
+        if of.extension_name == "arrow.json":
+            return delta.STRING
+        raise UnsupportedFeatureError(
+            f"Column {_dotted(path)} is {of.extension_name}, for which Delta has no type.",
+            remedy="Cast it to its storage type.",
+        )
     if pa.types.is_null(of):
         raise InvalidSchemaError(
             f"Column {_dotted(path)} has only nulls and no type.",
@@ -147,19 +154,6 @@ def delta_type(of: pa.DataType, path: tuple[str, ...] = ("value",)) -> delta.Dat
         f"Column {_dotted(path)} is {of}, for which Delta has no type.",
         remedy="Cast it to a type Delta has, such as long, string or timestamp.",
     )
-
-
-def _extension(of: pa.BaseExtensionType, path: tuple[str, ...]) -> delta.DataType:
-    match of.extension_name:
-        case "arrow.parquet.variant" | "parquet.variant":
-            return delta.VARIANT
-        case "arrow.json":
-            return delta.STRING
-        case name:
-            raise UnsupportedFeatureError(
-                f"Column {_dotted(path)} is {name}, for which Delta has no type.",
-                remedy="Cast it to its storage type.",
-            )
 
 
 def is_list(of: pa.DataType) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -72,16 +72,14 @@ class DataFiles:
         self._open: dict[Key, _OpenFile] = {}
         self._paths: list[str] = []
         self._puts: list[Future[AddFile]] = []
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool = ThreadPoolExecutor(_PUTTING, thread_name_prefix="headgate-write")
         self._finished = False
 
     def __enter__(self) -> DataFiles:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        wait(self._puts)
-        if self._pool is not None:
-            self._pool.shutdown()
+        self._pool.shutdown()
         if self._finished:
             return
         for path in self._paths:
@@ -123,8 +121,6 @@ class DataFiles:
         return file
 
     def _close(self, key: Key) -> None:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(_PUTTING, thread_name_prefix="headgate-write")
         self._puts.append(self._pool.submit(self._put, self._closed(key)))
         # At most as many files wait as are being put: more would only fill memory.
         pending = [put for put in self._puts if not put.done()]

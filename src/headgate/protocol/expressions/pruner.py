@@ -1,10 +1,10 @@
 """Decide whether a file may hold a row that matches a predicate; if uncertain, it may."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import assert_never
+from typing import Any, assert_never
 
 from headgate.errors import MalformedError
 from headgate.protocol.expressions import bounds
@@ -128,19 +128,24 @@ def _value_evaluator(
     if found is None:
         return _anything
     physical, data_type = found
+    order = _order_of(data_type, literals)
+    values = [] if order is None else [order.literal(literal, data_type) for literal in literals]
+    if order is None or None in values:
+        return _nulls_only(physical)
+    return _ordered_evaluator(order, data_type, physical, operator, values)
+
+
+def _order_of(data_type: delta.DataType, literals: Sequence[Literal]) -> bounds.Order[Any] | None:
+    """Choose how a column is compared with literals; None if its type has no order."""
     if data_type == delta.STRING:
-        return _evaluator_by(bounds.STRINGS, data_type, physical, operator, literals)
+        return bounds.STRINGS
     if data_type in (delta.DATE, delta.TIMESTAMP, delta.TIMESTAMP_NTZ, delta.BOOLEAN):
-        return _evaluator_by(bounds.COUNTED, data_type, physical, operator, literals)
-    if delta.is_whole(data_type) and all(type(literal) is int for literal in literals):
-        return _evaluator_by(bounds.WHOLES, data_type, physical, operator, literals)
-    if (
-        data_type in (delta.FLOAT, delta.DOUBLE)
-        or isinstance(data_type, delta.DecimalType)
-        or delta.is_whole(data_type)
-    ):
-        return _evaluator_by(bounds.NUMBERS, data_type, physical, operator, literals)
-    return _nulls_only(physical)
+        return bounds.COUNTED
+    if delta.is_whole(data_type):
+        are_whole = all(type(literal) is int for literal in literals)
+        return bounds.WHOLES if are_whole else bounds.NUMBERS
+    is_number = data_type in (delta.FLOAT, delta.DOUBLE) or isinstance(data_type, delta.DecimalType)
+    return bounds.NUMBERS if is_number else None
 
 
 def _anything(file: _File) -> int:
@@ -174,19 +179,13 @@ def _is_null(file: _File, physical: delta.Path) -> int:
     return _FALSE if count == 0 else _TRUE | _FALSE
 
 
-def _evaluator_by(
-    order: bounds.Order[Comparable],
+def _ordered_evaluator(
+    order: bounds.Order[Any],
     data_type: delta.DataType,
     physical: delta.Path,
     operator: Operator,
-    literals: tuple[Literal, ...],
+    values: Sequence[Any],
 ) -> _Evaluator:
-    values: list[Comparable] = []
-    for literal in literals:
-        value = order.literal(literal, data_type)
-        if value is None:
-            return _nulls_only(physical)
-        values.append(value)
     has_nan = data_type in (delta.FLOAT, delta.DOUBLE)
     name = physical[0] if len(physical) == 1 else None
 
