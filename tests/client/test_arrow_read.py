@@ -50,6 +50,7 @@ from tests.client.plain_tables import (
     tables,
     written,
 )
+from tests.kit.builders import inline_vector
 from tests.kit.faulty_stores import Call, WrappedStore
 
 SOME = settings(
@@ -435,7 +436,7 @@ DELETED = [0, 7, 8, 65_535, 65_536, 99_999]
 def test_deleted_rows_are_left_out_by_position(tmp_path: Path) -> None:
     plain = Plain(parse_schema("x long"), features=["deletionVectors"])
     file = pa.table({"x": range(100_000)})
-    vector = deletion_vectors.inline(DELETED)
+    vector = inline_vector(DELETED)
     holding(tmp_path, plain, file, vector=vector, row_group_size=1000)
     found = read(tmp_path).column("x").to_pylist()
     assert found == [x for x in range(100_000) if x not in DELETED]
@@ -445,7 +446,7 @@ def test_deleted_rows_are_left_out_by_position(tmp_path: Path) -> None:
 
 def test_a_vector_beyond_the_end_of_its_file_is_refused(tmp_path: Path) -> None:
     plain = Plain(parse_schema("x long"), features=["deletionVectors"])
-    vector = deletion_vectors.inline([3])
+    vector = inline_vector([3])
     holding(tmp_path, plain, pa.table({"x": range(3)}), vector=vector)
     with pytest.raises(MalformedError, match="marks row 3, and the file has 3"):
         read(tmp_path)
@@ -549,7 +550,7 @@ def test_a_partition_value_that_is_none_of_its_type_is_refused(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("vector", "message"),
     [
-        (deletion_vectors.inline([1, 2]), "2 rows, not 1"),
+        (inline_vector([1, 2]), "2 rows, not 1"),
         (DeletionVector(storage_type="i", path_or_inline_dv="\u00e4", size_in_bytes=4,
                         cardinality=1), "not Z85"),
         (DeletionVector(storage_type="p", path_or_inline_dv="file:x", size_in_bytes=4,

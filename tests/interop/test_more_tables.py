@@ -28,6 +28,7 @@ from tests.interop.conftest import (
     ours,
 )
 from tests.kit import req, shows
+from tests.kit.builders import inline_vector
 from tests.kit.server import RunningServer
 
 pytestmark = pytest.mark.interop
@@ -108,7 +109,7 @@ def delete_by_vector(session: Session, *positions: int, stored: bool) -> None:
     table = session.table("t")
     base = table.snapshot()
     [file] = base.files()
-    vector = deletion_vectors.inline(positions)
+    vector = inline_vector(positions)
     if stored:
         laid_out = deletion_vectors.vector_file([positions], uuid.uuid4())
         base.store.put_if_absent(laid_out.path, laid_out.content)

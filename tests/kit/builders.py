@@ -8,9 +8,11 @@ import uuid
 from collections.abc import Iterable, Mapping
 
 from headgate.clock import Clock, uuid7
+from headgate.protocol import deletion_vectors
 from headgate.protocol.actions import (
     Action,
     AddFile,
+    DeletionVector,
     Metadata,
     Protocol,
     RemoveFile,
@@ -178,3 +180,14 @@ def file_content(
     }
     first = json.dumps({"commitInfo": info_fields}).encode()
     return join([first, *(encode(item) for item in actions)])
+
+
+def inline_vector(rows: Iterable[int]) -> DeletionVector:
+    """Create a descriptor with the vector in itself."""
+    encoded = deletion_vectors.encode(rows)
+    return DeletionVector(
+        storage_type=deletion_vectors.INLINE,
+        path_or_inline_dv=deletion_vectors.z85_encode(encoded + bytes(-len(encoded) % 4)),
+        size_in_bytes=len(encoded),
+        cardinality=len(deletion_vectors.decode(encoded)),
+    )

@@ -12,6 +12,7 @@ from pyroaring import BitMap, BitMap64
 from headgate.errors import InvalidArgumentError, MalformedError
 from headgate.protocol import deletion_vectors as vectors
 from headgate.protocol.actions import DeletionVector
+from tests.kit.builders import inline_vector
 
 relaxed = settings(deadline=None)
 ID = UUID("d2c639aa-8816-431a-aaf6-d3fe2512ff61")
@@ -47,7 +48,7 @@ def test_rows_come_back_from_their_bytes(rows: list[int]) -> None:
 @given(positions)
 @relaxed
 def test_rows_come_back_from_an_inline_descriptor(rows: list[int]) -> None:
-    descriptor = vectors.inline(rows)
+    descriptor = inline_vector(rows)
     assert vectors.is_inline(descriptor)
     assert descriptor.cardinality == len(rows)
     assert descriptor.offset is None
@@ -103,13 +104,13 @@ def test_an_inline_vector_is_read_however_its_end_is_padded(
 ) -> None:
     encoded = vectors.encode(rows)
     assert len(encoded) % 4
-    descriptor = vectors.inline(rows)
+    descriptor = inline_vector(rows)
     other = replaced(descriptor, path_or_inline_dv=padded(descriptor.path_or_inline_dv))
     assert list(vectors.read_inline(other)) == rows
 
 
 def test_an_inline_vector_whose_padded_block_is_beyond_32_bits_loses_the_upper_bits() -> None:
-    descriptor = vectors.inline([1])
+    descriptor = inline_vector([1])
     text, size = descriptor.path_or_inline_dv, descriptor.size_in_bytes
     assert size % 4 == 2
     first_two = vectors.z85_decode(text)[-4:-2]
@@ -123,7 +124,7 @@ def test_an_inline_vector_whose_padded_block_is_beyond_32_bits_loses_the_upper_b
 
 @pytest.mark.parametrize("lost", [5, 4, 3, 2])
 def test_an_inline_vector_that_lost_bytes_is_refused(lost: int) -> None:
-    descriptor = vectors.inline([0, 5, 70_000])
+    descriptor = inline_vector([0, 5, 70_000])
     size = 4 * (len(descriptor.path_or_inline_dv) // 5) - 1
     assert descriptor.size_in_bytes <= size
     short = replaced(
@@ -211,7 +212,7 @@ def test_another_number_of_rows_than_the_descriptor_says_is_malformed() -> None:
     with pytest.raises(MalformedError, match="3 rows, not 4"):
         read_from(replaced(descriptor, cardinality=4), file.content)
     with pytest.raises(MalformedError, match="3 rows, not 2"):
-        vectors.read_inline(replaced(vectors.inline([1, 2, 3]), cardinality=2))
+        vectors.read_inline(replaced(inline_vector([1, 2, 3]), cardinality=2))
 
 
 @given(st.data())
@@ -278,7 +279,7 @@ def test_a_stored_vector_is_not_read_as_inline() -> None:
 
 
 def test_an_inline_vector_of_another_size_is_malformed() -> None:
-    descriptor = vectors.inline([1, 2, 3])
+    descriptor = inline_vector([1, 2, 3])
     for size in (-1, 0, descriptor.size_in_bytes - 4, descriptor.size_in_bytes + 4):
         with pytest.raises(MalformedError):
             vectors.read_inline(replaced(descriptor, size_in_bytes=size))

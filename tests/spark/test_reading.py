@@ -15,10 +15,10 @@ from headgate.errors import (
     UnsupportedFeatureError,
 )
 from headgate.protocol.actions import Protocol, encode, join, removals
-from headgate.protocol.deletion_vectors import inline
 from headgate.protocol.encoding import replaced
 from headgate.spark import scan
 from headgate.table.snapshot_loader import load_path
+from tests.kit.builders import inline_vector
 from tests.spark.conftest import Water, commit, local, put_file, rows
 
 NAMES = [
@@ -120,7 +120,7 @@ def test_damage_of_a_file_in_the_log_is_named_with_table_version_and_file(
 ) -> None:
     managed = water.make(schema="id long, p int", by=["p"])
     file = put_file(managed, "f.parquet", one(1), {"p": "one"}, absolute=True)
-    vector = replaced(inline([1]), cardinality=2)
+    vector = replaced(inline_vector([1]), cardinality=2)
     protocol = Protocol(
         min_reader_version=3,
         min_writer_version=7,

@@ -141,17 +141,6 @@ class VectorFile:
     descriptors: tuple[DeletionVector, ...]
 
 
-def inline(rows: Iterable[int]) -> DeletionVector:
-    """Create a descriptor with an inline vector."""
-    encoded = encode(rows)
-    return DeletionVector(
-        storage_type=INLINE,
-        path_or_inline_dv=z85_encode(encoded + bytes(-len(encoded) % 4)),
-        size_in_bytes=len(encoded),
-        cardinality=len(decode(encoded)),
-    )
-
-
 def vector_file(vectors: Sequence[Iterable[int]], uuid: UUID, prefix: str = "") -> VectorFile:
     """Create a file of several vectors, relative to the table's root."""
     parts = [_FILE_VERSION]

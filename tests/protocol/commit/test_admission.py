@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from headgate.protocol import deletion_vectors
 from headgate.protocol.actions import (
     Action,
     AddCdcFile,
@@ -24,7 +23,7 @@ from headgate.protocol.expressions.schema_text import parse_schema
 from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.protocol.schema.types import StructType, to_json
 from tests.kit import req, shows
-from tests.kit.builders import START_MS, add, inline, metadata, protocol, remove
+from tests.kit.builders import START_MS, add, inline, inline_vector, metadata, protocol, remove
 from tests.protocol.commit.commit_cases import (
     DOMAIN,
     FILE,
@@ -305,7 +304,7 @@ def test_a_new_file_whose_columns_go_by_the_tables_own_names_is_refused(mode: st
 def test_an_old_file_that_gets_a_vector_may_know_columns_that_are_gone() -> None:
     before = facts("columnMapping", "deletionVectors", before=mapped())
     old = mapped_add("a", "id")
-    again = msgspec.structs.replace(old, deletion_vector=deletion_vectors.inline([0]))
+    again = msgspec.structs.replace(old, deletion_vector=inline_vector([0]))
     assert judged(in_file(remove(old), again), before) == []
 
 
