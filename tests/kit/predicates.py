@@ -23,22 +23,26 @@ from headgate.protocol.expressions.predicates import (
 from headgate.protocol.expressions.pruner import Pruner
 from headgate.protocol.scalars import Comparable, count, parse_count, parse_number
 from headgate.protocol.schema.types import DATE, TIMESTAMP, StructType
-from headgate.protocol.statistics import Values
+from headgate.protocol.statistics import Statistics
 
 
 def may_match(
     predicate: Predicate,
     schema: StructType,
     partition_values: Mapping[str, str | None],
-    min_values: Values | None = None,
-    max_values: Values | None = None,
-    null_count: Values | None = None,
+    min_values: dict[str, object] | None = None,
+    max_values: dict[str, object] | None = None,
+    null_count: dict[str, object] | None = None,
     num_records: int | None = None,
 ) -> bool:
     """Return False if a file certainly has no row that matches."""
-    return Pruner(predicate, schema).may_match(
-        partition_values, min_values, max_values, null_count, num_records
+    statistics = Statistics(
+        min_values=min_values,
+        max_values=max_values,
+        null_count=null_count,
+        num_records=num_records,
     )
+    return Pruner(predicate, schema).may_match(partition_values, statistics)
 
 
 def matches(predicate: Predicate, row: Mapping[str, object]) -> bool:

@@ -22,6 +22,7 @@ from headgate.protocol.expressions.predicates import (
 from headgate.protocol.expressions.pruner import Pruner
 from headgate.protocol.log.replay import EMPTY, apply
 from headgate.protocol.schema.types import StructType, from_json, to_json
+from headgate.protocol.statistics import parse_statistics
 from headgate.table import file_columns, pruning
 from headgate.table.file_columns import file_table
 from tests.kit.predicates import matches
@@ -189,7 +190,7 @@ def test_no_file_of_a_thousand_that_may_hold_a_matching_row_is_left_out_in_colum
         plain = {
             place
             for place, bounds in enumerate(BOUNDS)
-            if pruning._may_match_file(pruner, {}, stats_of(*bounds))
+            if pruner.may_match({}, parse_statistics(stats_of(*bounds)))
         }
         assert needed <= plain, where
         kept = pruning.by_whole_numbers(files, where, SCHEMA, ())["path"].to_pylist()
@@ -217,10 +218,8 @@ def test_whole_numbers_are_judged_as_decimals_would_be() -> None:
         whole = Pruner(where, SCHEMA)
         decimal = Pruner(where, from_json(to_json(SCHEMA).replace('"long"', '"decimal(10,0)"')))
         for low, high in BOUNDS:
-            text = stats_of(low, high)
-            assert pruning._may_match_file(whole, {}, text) == pruning._may_match_file(
-                decimal, {}, text
-            ), (where, low, high)
+            stats = parse_statistics(stats_of(low, high))
+            assert whole.may_match({}, stats) == decimal.may_match({}, stats), (where, low, high)
 
 
 PARTITIONS: list[dict[str, str | None]] = [

@@ -1,7 +1,6 @@
 """Parse and encode `add.stats`; statistics that cannot be parsed count as missing."""
 
 import json
-from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 
 import msgspec
@@ -13,16 +12,17 @@ NOT_GIVEN = msgspec.Raw()
 # Raised for statistics that cannot be parsed.
 UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError, InvalidOperation)
 
-Values = Mapping[str, object]  # bounds or counts as JSON has them, nested like the schema
-
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The content of `add.stats`. Numbers with a decimal point are exact."""
+    """The content of `add.stats`, nested like the schema. Numbers with a point are exact."""
 
     num_records: int | None = None
     min_values: dict[str, object] | None = None
     max_values: dict[str, object] | None = None
     null_count: dict[str, object] | None = None
+
+
+NO_STATISTICS = Statistics()
 
 
 class Bounds(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -44,11 +44,11 @@ _values = msgspec.json.Decoder(dict[str, object], float_hook=Decimal)
 def parse_statistics(text: str | None) -> Statistics:
     """Parse `add.stats`; return empty statistics if that fails."""
     if not text:
-        return Statistics()
+        return NO_STATISTICS
     try:
         return _statistics.decode(text)
     except UNREADABLE:
-        return Statistics()
+        return NO_STATISTICS
 
 
 def statistics_text(values: object) -> str:
@@ -67,7 +67,7 @@ def bounds_of(file: AddFile) -> Bounds:
         return NO_BOUNDS
 
 
-def parse_values(raw: msgspec.Raw | bytes | None) -> Values | None:
+def parse_values(raw: msgspec.Raw | bytes | None) -> dict[str, object] | None:
     """Parse `minValues` or `maxValues`; return None if that fails."""
     if raw is None:
         return None

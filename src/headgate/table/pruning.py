@@ -163,24 +163,11 @@ def by_statistics(files: pa.Table, pruner: Pruner, *, with_partitions: bool) -> 
         kept.extend(
             at + row
             for row, (values, text) in enumerate(zip(maps, texts, strict=True))
-            if _may_match_file(pruner, dict(values or ()), text)
+            if pruner.may_match(dict(values or ()), parse_statistics(text))
         )
     return files if len(kept) == files.num_rows else files.take(pa.array(kept, pa.int64()))
 
 
 def may_match(pruner: Pruner, add: AddFile) -> bool:
     """Return True if a file may hold a matching row."""
-    return _may_match_file(pruner, add.partition_values, add.stats)
-
-
-def _may_match_file(
-    pruner: Pruner, partition_values: Mapping[str, str | None], stats: str | None
-) -> bool:
-    parsed = parse_statistics(stats)
-    return pruner.may_match(
-        partition_values,
-        parsed.min_values,
-        parsed.max_values,
-        parsed.null_count,
-        parsed.num_records,
-    )
+    return pruner.may_match(add.partition_values, parse_statistics(add.stats))

@@ -28,7 +28,7 @@ from headgate.protocol.expressions.schema_text import parse_schema
 from headgate.protocol.partition_values import format_partition_value, parse_partition_value
 from headgate.protocol.schema.column_mapping import MAPPING_NAME
 from headgate.protocol.schema.types import STRING, DataType, DecimalType, StructField, StructType
-from headgate.protocol.statistics import parse_statistics, parse_values
+from headgate.protocol.statistics import Statistics, parse_statistics, parse_values
 from tests.kit.predicates import matches, may_match
 
 relaxed = settings(deadline=None)
@@ -419,7 +419,8 @@ def test_bounds_alone_are_read() -> None:
 
 def test_one_pruner_serves_many_files() -> None:
     pruner = Pruner(over("i", "=", 5), SCHEMA)
-    kept = [n for n in range(10) if pruner.may_match({}, {"i": n}, {"i": n + 1})]
+    files = [Statistics(min_values={"i": n}, max_values={"i": n + 1}) for n in range(10)]
+    kept = [n for n, file in enumerate(files) if pruner.may_match({}, file)]
     assert kept == [4, 5]
 
 

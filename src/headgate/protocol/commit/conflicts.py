@@ -18,7 +18,13 @@ from headgate.protocol.data_paths import normal_path
 from headgate.protocol.expressions.predicates import Predicate
 from headgate.protocol.expressions.pruner import Pruner
 from headgate.protocol.schema.types import StructType
-from headgate.protocol.statistics import NOT_GIVEN, Bounds, bounds_of, parse_values
+from headgate.protocol.statistics import (
+    NOT_GIVEN,
+    Bounds,
+    Statistics,
+    bounds_of,
+    parse_values,
+)
 
 MOST_FILES = 10_000  # that a summary lists; with more, any file may match
 # Domains that two commits may both change: the catalog merges them.
@@ -353,8 +359,10 @@ def _may_match(scan: Scan, files: Many[FileSummary], schema: StructType | None) 
         return
     pruner = Pruner(scan.predicate, schema)
     for file in files:
-        bounds = parse_values(file.min_values), parse_values(file.max_values)
-        if pruner.may_match(file.partition_values, *bounds):
+        bounds = Statistics(
+            min_values=parse_values(file.min_values), max_values=parse_values(file.max_values)
+        )
+        if pruner.may_match(file.partition_values, bounds):
             yield file.path
 
 

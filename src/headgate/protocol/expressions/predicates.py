@@ -83,7 +83,7 @@ def columns(predicate: Predicate) -> frozenset[Column]:
     return frozenset(used)
 
 
-def value_at(values: Mapping[str, object], path: Sequence[str]) -> object:
+def value_at(values: Mapping[str, object] | None, path: Sequence[str]) -> object:
     """Return the value at a path of nested names, or None."""
     found: object = values
     for name in path:

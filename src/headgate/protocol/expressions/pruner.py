@@ -2,9 +2,8 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 from headgate.errors import MalformedError
 from headgate.protocol.expressions import bounds
@@ -25,9 +24,7 @@ from headgate.protocol.partition_values import parse_partition_value
 from headgate.protocol.scalars import Comparable
 from headgate.protocol.schema import types as delta
 from headgate.protocol.schema.column_mapping import physical_name
-from headgate.protocol.statistics import Values
-
-_NONE: Values = {}
+from headgate.protocol.statistics import NO_STATISTICS, Statistics
 
 
 class Pruner:
@@ -43,29 +40,15 @@ class Pruner:
     def may_match(
         self,
         partition_values: Mapping[str, str | None],
-        min_values: Values | None = None,
-        max_values: Values | None = None,
-        null_count: Values | None = None,
-        num_records: int | None = None,
+        statistics: Statistics = NO_STATISTICS,
     ) -> bool:
         """Return False if a file certainly has no row that matches."""
-        file = _File(
-            partition_values,
-            min_values or _NONE,
-            max_values or _NONE,
-            null_count or _NONE,
-            num_records,
-        )
-        return bool(self._evaluator(file) & _TRUE)
+        return bool(self._evaluator(_File(partition_values, statistics)) & _TRUE)
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
+class _File(NamedTuple):
     partition_values: Mapping[str, str | None]
-    min_values: Values
-    max_values: Values
-    null_count: Values
-    num_records: int | None
+    stats: Statistics
 
 
 # The possible values of a predicate on the rows of a file: a set of SQL's three truth values.
@@ -170,11 +153,11 @@ def _is_null(file: _File, physical: delta.Path) -> int:
     """Return the possible values of IS NULL for a column on the rows of a file."""
     if len(physical) == 1 and physical[0] in file.partition_values:
         return _FALSE if file.partition_values[physical[0]] else _TRUE
-    count = value_at(file.null_count, physical)
+    count = value_at(file.stats.null_count, physical)
     if not isinstance(count, int):
         return _TRUE | _FALSE
     # Any other count proves nothing: with deletion vectors it may be out of date.
-    if count == file.num_records:
+    if count == file.stats.num_records:
         return _TRUE
     return _FALSE if count == 0 else _TRUE | _FALSE
 
@@ -203,8 +186,8 @@ def _ordered_evaluator(
             high = order.partition(bounds.UPPER, exact, data_type)
             is_nan_possible, is_open = isinstance(exact, float) and math.isnan(exact), False
         else:
-            low = order.bound(bounds.LOWER, value_at(file.min_values, physical), data_type)
-            high = order.bound(bounds.UPPER, value_at(file.max_values, physical), data_type)
+            low = order.bound(bounds.LOWER, value_at(file.stats.min_values, physical), data_type)
+            high = order.bound(bounds.UPPER, value_at(file.stats.max_values, physical), data_type)
             # Many writers leave NaN out of their bounds.
             is_nan_possible, is_open = has_nan, order.is_open
         if low is not None and high is not None and low > high:
