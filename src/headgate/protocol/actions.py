@@ -309,15 +309,9 @@ def _names_in_log(kind: type[Rewritten]) -> frozenset[str]:
 def encode(action: Action) -> bytes:
     """Encode an action as a line, without its newline."""
     name = _NAMES[type(action)]
-    if isinstance(action, Rewritten) and _has_unknown(action):  # rare, and slow to write
+    if isinstance(action, Rewritten):
         return _encoder.encode({name: _spread(action)})
     return _encoder.encode({name: action})
-
-
-def _has_unknown(action: Rewritten) -> bool:
-    if action.unknown is not msgspec.UNSET:
-        return True
-    return isinstance(action, Metadata) and action.format.unknown is not msgspec.UNSET
 
 
 def _spread(action: Rewritten) -> dict[str, object]:

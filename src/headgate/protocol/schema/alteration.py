@@ -114,7 +114,7 @@ def retyped(
             remedy="Add a new column and fill it from this one.",
         )
 
-    return retyped_field(item, path, new_type, widened)
+    return retyped_field(item, new_type, widened)
 
 
 def dotted(path: Sequence[str]) -> str:

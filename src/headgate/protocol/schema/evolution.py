@@ -46,7 +46,7 @@ def _merged_field(item: StructField, given: DataType, widens: Widens, path: Path
             return merged(before, given, widens, (*path, *within))
         return None if may_widen and is_widening_within_family(before, given) else before
 
-    return retyped_field(item, path, given, merged_type)
+    return retyped_field(item, given, merged_type)
 
 
 def with_schema(

@@ -53,14 +53,14 @@ ChangeType = Callable[[delta.DataType, delta.DataType, delta.Path], delta.DataTy
 
 
 def retyped_field(
-    item: delta.StructField, path: delta.Path, new_type: delta.DataType, change: ChangeType
+    item: delta.StructField, new_type: delta.DataType, change: ChangeType
 ) -> delta.StructField:
     """Change a field's type, or the types within its arrays and maps, and record every change.
 
     `change` is called for each other type with the new one at its place. It returns the type
     without a record, or None if it becomes the new one and is recorded.
     """
-    changes: list[TypeChange] = []
+    changes: list[dict[str, object]] = []
 
     def changed(
         before: delta.DataType, after: delta.DataType, within: delta.Path
@@ -73,21 +73,16 @@ def retyped_field(
         kept = change(before, after, within)
         if kept is not None:
             return kept
-        changes.append(TypeChange(path, before, after, ".".join(within) or None))
+        types = {"fromType": delta.type_to_object(before), "toType": delta.type_to_object(after)}
+        changes.append(types | ({"fieldPath": ".".join(within)} if within else {}))
         return after
 
     item = replace(item, type=changed(item.type, new_type, ()))
     if not changes:
         return item
     recorded = item.metadata.get(TYPE_CHANGES)
-    entries: list[object] = list(recorded) if isinstance(recorded, list) else []
-    for one in changes:
-        entry = {
-            "fromType": delta.type_to_object(one.before),
-            "toType": delta.type_to_object(one.after),
-        }
-        entries.append(entry if one.within is None else {**entry, "fieldPath": one.within})
-    return replace(item, metadata={**item.metadata, TYPE_CHANGES: entries})
+    earlier = recorded if isinstance(recorded, list) else []
+    return replace(item, metadata={**item.metadata, TYPE_CHANGES: [*earlier, *changes]})
 
 
 def is_widening(before: delta.DataType, after: delta.DataType) -> bool:
