@@ -1,8 +1,8 @@
 """A tour of Headgate, and what `make run` does: a pipeline on Spark over a lake in ./lake-demo.
 
 A few hundred thousand orders go from bronze to silver to gold. Some arrive late, a customer's data
-is deleted, two writers conflict. Every total is computed again without Spark, and the demo fails if
-one differs. Its parts are in `shop/`.
+is deleted from two tables in one transaction, two writers conflict. Every total is computed again
+without Spark, and the demo fails if one differs. Its parts are in `shop/`.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def main() -> None:
         pipeline.merge_late_orders(lake, files)
         pipeline.delete_customer(lake, files)
         catalogs.conflict(lake, bea, files)
+        catalogs.transactions(lake, bea)
         catalogs.repeat_a_proposal(ann)
         pipeline.time_travel(lake, files)
     spark.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,11 @@ from headgate.protocol.commit.content import Inline
 from headgate.spark import Lake
 from shop import orders
 from shop.output import check, log, note, step, title
-from shop.pipeline import DAILY, check_gold
+from shop.pipeline import DAILY, check_gold, count_silver
+
+
+class _SecondThoughtsError(Exception):
+    """The reason to roll back."""
 
 
 def conflict(lake: Lake, bea: headgate.Session, files: list[Path]) -> None:
@@ -42,6 +47,35 @@ def conflict(lake: Lake, bea: headgate.Session, files: list[Path]) -> None:
     else:
         check("one of two overwrites is refused", "both were ratified", "one was ratified")
     check_gold(lake, orders.sales(orders.without_deleted_customer(orders.newest(files))))
+
+
+def transactions(lake: Lake, bea: headgate.Session) -> None:
+    """Roll a transaction back, and have one rejected."""
+    title("Transactions that do not happen")
+    before = count_silver(lake)
+    with (
+        step("silver and gold: DELETE everything, and ROLLBACK"),
+        suppress(_SecondThoughtsError),
+        lake.transaction() as undone,
+    ):
+        lake.sql("DELETE FROM silver.orders; DELETE FROM gold.daily")
+        inside = count_silver(lake)
+        raise _SecondThoughtsError
+    log(
+        f"inside there were {inside[0]} orders; it is {undone.state.value}: {before[0]:,} are there"
+    )
+    check("a rollback leaves everything as it was", count_silver(lake), before)
+
+    beas = bea.table("gold.daily")
+    version = beas.version
+    try:
+        with step("silver and gold: DELETE, while Bea writes"), lake.transaction() as lost:
+            lake.sql("DELETE FROM silver.orders WHERE order_id < 100; DELETE FROM gold.daily")
+            beas.overwrite(beas.to_arrow())
+    except ConflictError as error:
+        log(f"Ann was refused: {error.message}")
+    check("a rejected transaction changes no table", count_silver(lake), before)
+    check("only Bea changed gold", (lost.state.value, beas.version), ("rejected", version + 1))
 
 
 def repeat_a_proposal(session: headgate.Session) -> None:

@@ -127,14 +127,22 @@ def merge_late_orders(lake: Lake, files: list[Path]) -> None:
 
 
 def delete_customer(lake: Lake, files: list[Path]) -> None:
-    """Delete all rows of a customer with deletion vectors; data files are not rewritten."""
-    title(f"All data of customer {orders.DELETED_CUSTOMER}: DELETE")
-    silver = lake.session.table("silver.orders")
+    """Delete all rows of a customer from silver and gold in one transaction.
+
+    Silver has deletion vectors, so its data files are not rewritten.
+    """
+    title(f"All data of customer {orders.DELETED_CUSTOMER}: a transaction over two tables")
+    silver, gold = lake.session.table("silver.orders"), lake.session.table("gold.daily")
     before = silver.snapshot()
-    with step("silver: DELETE a customer"):
+    with step("silver and gold: DELETE a customer"), lake.transaction() as txn:
         [row] = lake.sql(
             f"DELETE FROM silver.orders WHERE customer_id = {orders.DELETED_CUSTOMER}"
         ).collect()
+        lake.sql(f"INSERT OVERWRITE gold.daily {DAILY}")
+    versions = ", ".join(f"{name} version {version}" for name, version in txn.versions.items())
+    log(f"ratified together at sequence {txn.sequence}: {versions}")
+    sequences = {table.log()[-1].commit.sequence for table in (silver, gold)}
+    check("both tables changed at one moment", sequences, {txn.sequence})
     after = silver.snapshot()
     vectors = [file for file in after.files() if file.deletion_vector is not None]
     log(
@@ -145,6 +153,7 @@ def delete_customer(lake: Lake, files: list[Path]) -> None:
     left = orders.without_deleted_customer(everything)
     check("DELETE found every row", row[0], len(everything) - len(left))
     check("DELETE kept all others", count_silver(lake), (len(left), len(left)))
+    check_gold(lake, orders.sales(left))
     customers = silver.to_arrow(columns=["customer_id"])["customer_id"].to_pylist()
     check("Arrow reads no row of the customer", customers.count(orders.DELETED_CUSTOMER), 0)
 

@@ -165,6 +165,13 @@ class TransactionExpiredError(RefusedError):
     remedy = "Begin a new transaction and run it again."
 
 
+class TransactionEndedError(RefusedError):
+    """The transaction was committed, rejected or rolled back before."""
+
+    code = "transaction-ended"
+    remedy = "Begin another transaction."
+
+
 class TxnIdReusedError(RefusedError):
     """The txnId belongs to another commit, ratified or rejected before. Spec: CM-42."""
 

@@ -20,7 +20,7 @@ import pytest
 from headgate.cli import output
 from tests.cli.conftest import Ran, Run
 from tests.cli.test_main import HEADGATE, lines_of
-from tests.kit import java
+from tests.kit import java, req
 from tests.kit.server import RunningServer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -213,6 +213,33 @@ def test_every_statement_of_a_script_shows_its_result(sql: Run, place: Path) -> 
         "2 rows in <time>.",
         "0 rows in <time>.",
     ]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@req("MT-09", "MT-11")
+def test_a_script_commits_or_rolls_back_as_a_whole(sql: Run) -> None:
+    assert ask(sql, "CREATE TABLE t1 (id BIGINT); CREATE TABLE t2 (id BIGINT)").code == 0
+    ran = ask(
+        sql,
+        "INSERT INTO t2 VALUES (1), (2); BEGIN TXN; INSERT INTO t1 VALUE (1);"
+        " DELETE FROM t2 WHERE id IN (SELECT id FROM t1); END TXN; SELECT id FROM t2",
+        "--json",
+    )
+    assert ran.code == 0
+    ended = [json.loads(line) for line in ran.lines][-3:]
+    assert [(row["state"], row["table"], row["version"]) for row in ended[:2]] == [
+        ("ratified", "default.t1", 1),
+        ("ratified", "default.t2", 2),
+    ]
+    assert ended[2] == {"id": 2}
+    for end, code in (("ROLLBACK", 0), ("SELECT missing", 1), ("SELECT 1", 1)):
+        ran = ask(sql, f"BEGIN; DELETE FROM t2; {end}")
+        assert ran.code == code
+        counted = ask(sql, "SELECT count(*) AS n FROM t2", "--json").lines
+        assert [json.loads(line) for line in counted] == [{"n": 1}]
+    assert "ended inside a transaction" in ran.err
 
 
 VALUES = """
@@ -412,6 +439,14 @@ def test_statements_at_the_prompt(sql: Run, place: Path) -> None:
         person.sees("Running")
         os.kill(person.process.pid, signal.SIGINT)
         person.sees("Cancelled.")
+
+        person.answers("BEGIN;\r")
+        person.sees("headgate*>")
+        person.type("DELETE FROM visitors;\r")
+        person.sees("1 row in")
+        person.sees("headgate*>")
+        person.type("ROLLBACK;\r")
+        person.sees("abandoned")
 
         person.answers("SELECT id + 1000 AS id FROM visitors;\r")  # and all goes on as before
         person.sees("1007")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from collections.abc import Sequence as Many
 from dataclasses import dataclass
 
 from headgate.api.messages import Answer, Proposal, RatifiedCommits, Resolved
-from headgate.api.port import ManagingCatalog, Ref
+from headgate.api.port import Cuts, ManagingCatalog, Ref, require
 from headgate.errors import OutcomeUnknownError, UnavailableError
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 
@@ -74,6 +75,16 @@ class Fault:
 
     error: Callable[[TxnId], Exception]
     takes_effect: bool = False
+
+
+class LosingCuts(LosingCatalog):
+    """Such a wrapper around a catalog with one sequence over all tables."""
+
+    def resolve_many(self, refs: Many[Ref], at: Sequence | None = None) -> tuple[Resolved, ...]:
+        return require(self.inner, Cuts).resolve_many(refs, at)
+
+    def sequence_at(self, timestamp_ms: int | None = None) -> Sequence:
+        return require(self.inner, Cuts).sequence_at(timestamp_ms)
 
 
 class ScriptedCatalog(LosingCatalog):

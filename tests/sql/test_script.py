@@ -149,16 +149,6 @@ def test_what_the_mistakes_are_made_from_has_none(script: str) -> None:
 @pytest.mark.parametrize(
     ("text", "verb"),
     [
-        ("BEGIN TXN", "BEGIN"),
-        ("START TRANSACTION READ ONLY", "START"),
-        ("BEGIN ATOMIC INSERT INTO t VALUES (CASE WHEN a THEN 1 END); SELECT 1; END", "BEGIN"),
-        ("COMMIT", "COMMIT"),
-        ("END TXN", "END"),
-        ("ROLLBACK TO SAVEPOINT a", "ROLLBACK"),
-        ("ABORT", "ABORT"),
-        ("SAVEPOINT `a b`", "SAVEPOINT"),
-        ("RELEASE a", "RELEASE"),
-        ("SHOW TRANSACTION", "SHOW TRANSACTION"),
         ("OPTIMIZE t WHERE d = 1 ZORDER BY (a, s.b)", "OPTIMIZE"),
         ("VACUUM t RETAIN 0.5 HOURS DRY RUN", "VACUUM"),
         ("RESTORE TABLE t TO VERSION AS OF 3", "RESTORE"),

@@ -49,8 +49,11 @@ class Cuts(Protocol):
     ) -> tuple[messages.Resolved, ...]:
         """Resolve several tables as of one sequence. Spec: MT-02."""
 
-    def sequence_at(self, timestamp_ms: int) -> Sequence:
-        """Return the newest sequence up to a time, or 0; raise `VersionGoneError` if it is gone."""
+    def sequence_at(self, timestamp_ms: int | None = None) -> Sequence:
+        """Return the newest sequence, up to a time if one is given, or 0.
+
+        Raises `VersionGoneError` if the sequence is no longer known.
+        """
 
 
 @runtime_checkable

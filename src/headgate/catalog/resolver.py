@@ -70,9 +70,11 @@ class Reader(Component):
                 room -= sum(len(commit.content or b"") for commit in found[-1].commits)
         return tuple(found)
 
-    def sequence_at(self, timestamp_ms: int) -> Sequence:
+    def sequence_at(self, timestamp_ms: int | None = None) -> Sequence:
         with self._store.read() as unit:
             latest = unit.clock()
+            if timestamp_ms is None:
+                return latest.sequence
             if timestamp_ms > max(latest.clock_ms, self._clock.now_ms()):
                 raise InTheFutureError(
                     f"The catalog's clock has not reached {moment(timestamp_ms)} yet."

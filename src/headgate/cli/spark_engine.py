@@ -24,7 +24,7 @@ from headgate.cli.output import Output
 
 if TYPE_CHECKING:  # slow to load, and needs PySpark
     from headgate.client.session import Session
-    from headgate.spark import Lake
+    from headgate.spark.sql_runner import Connection
 
 Result = TypeVar("Result")
 Spark = Any  # a SparkSession; only headgate.spark imports PySpark
@@ -36,7 +36,7 @@ _LAST_LINES = 5  # of the log, shown if Spark does not start
 
 
 class SparkRunner:
-    """A lake on Spark, one statement at a time."""
+    """A connection to a lake on Spark, one statement at a time."""
 
     def __init__(self, output: Output, session: Session, master: str) -> None:
         """Start Spark, which takes seconds."""
@@ -52,13 +52,17 @@ class SparkRunner:
             self._spark = self._start(master, log)
         from headgate.spark import Lake  # slow to load, and needs PySpark
 
-        self._lake = self._submit(lambda: Lake(self._spark, session)).result()
+        self._connection = self._submit(lambda: Lake(self._spark, session).connection()).result()
         took = perf_counter() - started
         output.note(f"Spark {self._spark.version} on {master}, ready in {took:.1f} s.")
 
-    def run(self, call: Callable[[Lake], Result]) -> Result:
-        """Call a function with the lake. Ctrl-C cancels it and is raised after it has ended."""
-        future: Future[Result] = self._submit(lambda: call(self._lake))
+    @property
+    def is_in_transaction(self) -> bool:
+        return self._connection.transaction is not None
+
+    def run(self, call: Callable[[Connection], Result]) -> Result:
+        """Call a function with the connection. Ctrl-C cancels it, and is raised after its end."""
+        future: Future[Result] = self._submit(lambda: call(self._connection))
         try:
             # Waiting without a timeout would miss a signal that another thread receives.
             while not wait([future], timeout=_POLL_S).done:

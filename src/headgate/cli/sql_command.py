@@ -33,8 +33,9 @@ def sql(
     """Run SQL on the tables of the lake, with Spark.
 
     Without -e or -f the command opens a prompt, or runs the script from standard input. A script
-    is parsed completely before its first statement runs, and stops at the first error. JSON has
-    one object per line; JSON and CSV are written while rows arrive.
+    is parsed completely before its first statement runs, and stops at the first error. A
+    transaction that is open then is rolled back. JSON has one object per line; JSON and CSV are
+    written while rows arrive.
 
     Needs PySpark and Java 17: pip install 'pyspark>=4.0,<4.4'.
 
@@ -58,6 +59,7 @@ def sql(
         results = Results(engine, here.output, chosen, all_rows=all_rows)
         if script is not None:
             results.run(script)
+            results.finish()
             return
         from headgate.cli import sql_prompt
 

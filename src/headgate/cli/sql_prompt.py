@@ -23,16 +23,17 @@ from headgate.sql.script import split
 
 _WELCOME = "Statements end with `;`. Tab completes, Ctrl-C clears or cancels, Ctrl-D exits."
 _PROMPT = "headgate> "
+_PROMPT_INSIDE = "headgate*> "  # in a transaction
 _EXIT = ("exit", "quit")
 _WORD = re.compile(r"[\w.`]+")
 _KEYWORDS = """
-    ADD ALTER AND AS ASC BETWEEN BY CASE CAST COLUMN COLUMNS COMMENT CONSTRAINT CREATE CROSS DATE
-    DECIMAL DEFAULT DELETE DESC DESCRIBE DETAIL DISTINCT DROP ELSE END EXCEPT EXISTS EXPLAIN
-    EXTENDED FALSE FROM FULL GROUP HAVING HISTORY IF IN INNER INSERT INTERSECT INTO IS JOIN LEFT
-    LIKE LIMIT MATCHED MERGE NAMESPACE NOT NULL OF OFFSET ON OR ORDER OVER OVERWRITE PARTITION
-    PARTITIONED PROPERTIES RENAME REPLACE RIGHT SCHEMA SCHEMAS SELECT SET SHOW SOURCE TABLE TABLES
-    TBLPROPERTIES TEMPORARY THEN TIMESTAMP TO TRUE TRUNCATE UNDROP UNION UNSET UPDATE USE USING
-    VALUES VERSION VIEW WHEN WHERE WITH
+    ADD ALTER AND AS ASC BEGIN BETWEEN BY CASE CAST COLUMN COLUMNS COMMENT COMMIT CONSTRAINT CREATE
+    CROSS DATE DECIMAL DEFAULT DELETE DESC DESCRIBE DETAIL DISTINCT DROP ELSE END EXCEPT EXISTS
+    EXPLAIN EXTENDED FALSE FROM FULL GROUP HAVING HISTORY IF IN INNER INSERT INTERSECT INTO IS JOIN
+    LEFT LIKE LIMIT MATCHED MERGE NAMESPACE NOT NULL OF OFFSET ON OR ORDER OVER OVERWRITE PARTITION
+    PARTITIONED PROPERTIES RENAME REPLACE RIGHT ROLLBACK SAVEPOINT SCHEMA SCHEMAS SELECT SET SHOW
+    SOURCE TABLE TABLES TBLPROPERTIES TEMPORARY THEN TIMESTAMP TO TRANSACTION TRUE TRUNCATE UNDROP
+    UNION UNSET UPDATE USE USING VALUES VERSION VIEW WHEN WHERE WITH
 """
 
 
@@ -51,15 +52,17 @@ def run(output: Output, results: Results, session: Session) -> None:
     output.note(_WELCOME)
     while True:
         try:
-            text = prompt.prompt(_PROMPT)
+            text = prompt.prompt(_PROMPT_INSIDE if results.is_in_transaction else _PROMPT)
         except KeyboardInterrupt:
             continue
         except EOFError:
-            return
+            break
         if text.strip(" \n;").lower() in _EXIT:
-            return
+            break
         _execute(output, results, text)
         names.refresh()
+    if results.is_in_transaction:
+        output.note("The open transaction was rolled back.")
 
 
 def is_complete(text: str) -> bool:

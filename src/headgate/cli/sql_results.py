@@ -40,11 +40,20 @@ class Results:
             before = "".join(c if c in "\r\n" else " " for c in script[: piece.start])
             self._run(before + piece.text)
 
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether the next statement is part of a transaction."""
+        return self._engine.is_in_transaction
+
+    def finish(self) -> None:
+        """Refuse to end inside a transaction, which is rolled back."""
+        self._engine.run(lambda connection: connection.refuse_open())
+
     def _run(self, text: str) -> None:
         """Run one statement; write its rows, then their number and the time taken."""
         began = perf_counter()
         with self._output.progress("Running"):
-            frame = self._engine.run(lambda lake: _convertible(lake.sql(text)))
+            frame = self._engine.run(lambda connection: _convertible(connection.run(text)))
             most = None if self._most is None else self._most + 1  # to know if there are more
             pages = self._engine.rows(frame, most, _PAGE if self._most is None else _PAGE + 1)
             first = next(pages, [])

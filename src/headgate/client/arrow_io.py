@@ -70,14 +70,17 @@ def to_batches(
         raise errors.InvalidArgumentError(f"The limit is {limit} rows; it cannot be negative.")
     layout = layout_of(snapshot)
     chosen = _chosen(layout.schema, columns)
-    rows: Predicate | Filter | None
-    if isinstance(where, str):
-        rows = parse_filter(where, arrow_schema(snapshot.schema))
-        skipping = implied_predicate(rows.tree, snapshot.schema, is_utc=True)
-    else:
-        rows = skipping = where
-    files = snapshot.files(skipping) if limit != 0 else []
+    rows = parse_filter(where, arrow_schema(snapshot.schema)) if isinstance(where, str) else where
+    files = snapshot.files(skipping_predicate(snapshot, where)) if limit != 0 else []
     return _limited(_read_all(layout, files, chosen, rows), limit)
+
+
+def skipping_predicate(snapshot: Snapshot, where: Predicate | str | None) -> Predicate | None:
+    """Return the part of a condition that decides which files are read."""
+    if not isinstance(where, str):
+        return where
+    parsed = parse_filter(where, arrow_schema(snapshot.schema))
+    return implied_predicate(parsed.tree, snapshot.schema, is_utc=True)
 
 
 def layout_of(snapshot: Snapshot) -> Layout:

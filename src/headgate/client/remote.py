@@ -101,7 +101,7 @@ class RemoteCatalog:
         names, ids = iter(found[:num_names]), iter(found[num_names:])
         return tuple(next(names) if isinstance(ref, TableName) else next(ids) for ref in refs)
 
-    def sequence_at(self, timestamp_ms: int) -> Sequence:
+    def sequence_at(self, timestamp_ms: int | None = None) -> Sequence:
         return self._get("/v1/sequence", bodies.AtSequence, timestampMs=timestamp_ms).sequence
 
     def ratified_commits(

@@ -1,9 +1,11 @@
 """Sessions, which use any catalog through `api.port`; here text is parsed into names."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Self
+from typing import Self, TypeVar
 
 from headgate import errors
 from headgate.api import port
@@ -12,11 +14,13 @@ from headgate.api.messages import Finding, Ratified, Rejected, Resolved, TableEn
 from headgate.api.status import ListenerEntry, LocationEntry, Status, TokenEntry
 from headgate.arguments import When, checked, milliseconds, refuse_several
 from headgate.client import event_stream
+from headgate.client.open_transaction import Transaction, TransactionTable
+from headgate.client.own_writes import OwnWrites
 from headgate.client.plain_table import PlainTable
 from headgate.client.table import Table
 from headgate.client.table_creation import create_in_one, create_in_three
 from headgate.client.table_definition import AnySchema, Fill, TableDefinition, columns_of
-from headgate.client.transaction import Committer, Patience
+from headgate.client.transaction import Committer, Patience, isolation_level
 from headgate.clock import Clock, Ids
 from headgate.names import (
     DEFAULT_CATALOG,
@@ -29,12 +33,15 @@ from headgate.names import (
 )
 from headgate.protocol.actions import Sequence as SequenceNumber
 from headgate.protocol.actions import TableId, TxnId, Version
+from headgate.protocol.commit.conflicts import Isolation
 from headgate.protocol.schema.types import to_json
 from headgate.protocol.table_states import TableStatus, parse_table_id
 from headgate.storage.object_store import ObjectStore
 from headgate.table import snapshot_loader
 from headgate.table.snapshot import Snapshot
 from headgate.table.snapshot_cache import SnapshotCache
+
+Result = TypeVar("Result")
 
 _CREATE = "CREATE TABLE"
 _REPLACE = "REPLACE TABLE"
@@ -63,6 +70,7 @@ class Session:
         self._cache = SnapshotCache()
         self._committer = Committer(catalog, clock, ids, patience)
         self._on_close = on_close
+        self._table_type = Table
 
     def __enter__(self) -> Self:
         return self
@@ -211,7 +219,7 @@ class Session:
     def open(self, resolved: Resolved) -> Table:
         """Open a managed table that is resolved already."""
         _refuse_external(resolved)
-        return Table(self._committer, self._store_for, resolved, self._cache)
+        return self._table_type(self._committer, self._store_for, resolved, self._cache)
 
     def tables(
         self, namespace: str | None = None, *, dropped: bool = False
@@ -279,6 +287,7 @@ class Session:
         operation: str = "CREATE TABLE AS SELECT",
     ) -> Table:
         """Create a table with files that an engine writes: name and rows together. Spec: CM-39."""
+        self._registry()
         return self.open(
             create_in_three(
                 self._committer, self._store_for, self.table_name(name), definition, operation, fill
@@ -350,6 +359,60 @@ class Session:
         unique = list(dict.fromkeys(names))
         resolved = cuts.resolve_many([self.table_name(name) for name in unique], at)
         return {name: self.load(found) for name, found in zip(unique, resolved, strict=True)}
+
+    def transaction(
+        self,
+        *,
+        isolation: Isolation | str = Isolation.WRITE_SERIALIZABLE,
+        read_only: bool = False,
+        sequence: int | None = None,
+        as_of: When | None = None,
+    ) -> Transaction:
+        """Begin a transaction over many statements and many tables.
+
+        It reads all tables as of now, or of an earlier sequence or time, which makes it read-only.
+        In a catalog without sequences each table is read as of its first use. Spec: MT-12, MT-13.
+        """
+        refuse_several(sequence=sequence, as_of=as_of)
+        is_past = (sequence, as_of) != (None, None)
+        writes = OwnWrites(
+            self.catalog,
+            self.clock,
+            self._sequence(sequence, as_of),
+            read_only=read_only or is_past,
+        )
+        txn_id = self._committer.new_txn_id()
+        inner = self._seeing(writes, txn_id)
+        level = isolation_level(isolation)
+        return Transaction(txn_id, writes, inner.table, self._committer, self.load, level)
+
+    def inside(self, transaction: Transaction) -> Session:
+        """Return a session that sees the tables as a transaction does, and writes to it."""
+        return self._seeing(transaction.writes, transaction.id)
+
+    def _seeing(self, writes: OwnWrites, txn_id: TxnId) -> Session:
+        inner = Session(writes, clock=self.clock, ids=self.ids, store_for=self._store_for)
+        inner._committer = Committer(writes, self.clock, self.ids, within=txn_id)
+        inner._namespace = self._namespace
+        inner._table_type = TransactionTable
+        return inner
+
+    def run_again(self, run: Callable[[], Result], tries: int) -> Result:
+        """Run a function that ends a transaction; after a conflict run it again, after a pause."""
+        for lost in range(tries - 1):
+            try:
+                return run()
+            except errors.ConflictError:
+                self._committer.pause(lost)
+        return run()
+
+    def _sequence(self, sequence: int | None, as_of: When | None) -> SequenceNumber | None:
+        if sequence is not None:
+            return SequenceNumber(sequence)
+        if as_of is None and not isinstance(self.catalog, port.Cuts):
+            return None
+        cuts = port.require(self.catalog, port.Cuts)
+        return cuts.sequence_at(None if as_of is None else milliseconds(as_of))
 
     def outcome(self, txn_id: str) -> Ratified | Rejected | None:
         """Return the outcome of a transaction; None if it was never decided. Spec: CM-43."""
@@ -490,6 +553,12 @@ class Session:
             ) from None
 
     def _registry(self) -> port.Registry:
+        if isinstance(self.catalog, OwnWrites):
+            raise errors.UnsupportedByCatalogError(
+                "Tables and namespaces cannot be listed, created, renamed or dropped inside a "
+                "transaction.",
+                remedy="End the transaction first.",
+            )
         return port.require(self.catalog, port.Registry)
 
     def _resolved(self, ref: port.Ref, sequence: int | None = None) -> Resolved:
@@ -526,6 +595,7 @@ class Session:
         *,
         three_phase: bool = False,
     ) -> Table:
+        self._registry()
         if not three_phase:
             # Refused by catalogs that need version 0 in the log.
             with suppress(errors.UnsupportedByCatalogError):

@@ -46,6 +46,8 @@ from headgate.table.snapshot import Snapshot
 
 Result = TypeVar("Result")
 
+_TRANSACTION_TAG = "delta.multiTableTransaction.transactionId"  # as in the open RFC
+
 _ISOLATION = {
     Isolation.SNAPSHOT: "SnapshotIsolation",
     Isolation.WRITE_SERIALIZABLE: "WriteSerializable",
@@ -115,12 +117,20 @@ class Committer:
     """Proposes changes to a catalog until they are ratified or rejected."""
 
     def __init__(
-        self, catalog: ManagingCatalog, clock: Clock, ids: Ids, patience: Patience | None = None
+        self,
+        catalog: ManagingCatalog,
+        clock: Clock,
+        ids: Ids,
+        patience: Patience | None = None,
+        *,
+        within: TxnId | None = None,
     ) -> None:
+        """Propose to a catalog, or statements to the transaction that has the id `within`."""
         self.catalog = catalog
         self.clock = clock
         self.ids = ids
         self.patience = patience or Patience()
+        self._within = within
         self._is_closed = False
 
     def close(self) -> None:
@@ -136,7 +146,7 @@ class Committer:
     ) -> Committed:
         """Commit every change, or none. Spec: CM-02, CM-43, CM-44."""
         txn_id = txn_id or self.new_txn_id()
-        attempts = _attempts(changes, isolation)
+        attempts = _attempts(changes, isolation, txn_id)
         for race in range(self.patience.tries):
             try:
                 proposal = self._proposal(txn_id, attempts, isolation)
@@ -159,10 +169,12 @@ class Committer:
                     for attempt in attempts:
                         known = winners.get(attempt.table_id, ())
                         self._rebase(attempt, known, latest.get(attempt.table_id, attempt.version))
-                    self._pause(race)
+                    self.pause(race)
         raise _out_of_tries(attempts, self.patience.tries)
 
     def new_txn_id(self) -> TxnId:
+        if self._within is not None:  # files of a statement lie in the folder of its transaction
+            return TxnId(f"{self._within}/{self.ids.random()}")
         return TxnId(str(self.ids.ordered()))
 
     def settle(self, txn_id: TxnId, send: Callable[[], Result]) -> Result:
@@ -222,7 +234,8 @@ class Committer:
             content = Staged(file_name=staged.name, size=len(composed))
         return Part(table_id=attempt.table_id, version=version, content=content)
 
-    def _pause(self, race: int) -> None:
+    def pause(self, race: int) -> None:
+        """Wait before another try, longer after each lost race."""
         # A random pause keeps two clients from colliding again and again.
         longest_s = min(0.001 * 2 ** min(race, 10), 0.25)
         self.clock.sleep(longest_s * (self.ids.random().int % 1000) / 1000)
@@ -427,21 +440,41 @@ def commit_info(
     return info
 
 
+def isolation_level(given: Isolation | str) -> Isolation:
+    """Parse an isolation level."""
+    if isinstance(given, Isolation):
+        return given
+    try:
+        return Isolation("_".join(given.lower().replace("_", " ").split()))
+    except ValueError:
+        levels = ", ".join(level.value for level in Isolation)
+        raise errors.InvalidArgumentError(
+            f"{given!r} is not an isolation level.", remedy=f"Use one of {levels}."
+        ) from None
+
+
 def as_text(value: object) -> str:
     """Encode a parameter of an operation as Delta does: JSON in a string."""
     return to_json(value).decode()
 
 
-def _attempts(changes: Sequence[Change], isolation: Isolation) -> list[_Attempt]:
+def _attempts(changes: Sequence[Change], isolation: Isolation, txn_id: TxnId) -> list[_Attempt]:
     # Of the transaction, not of a table: it is not blind if it read one table to append to another.
     reads = any(scan.fed for change in changes for scan in change.scans)
     is_blind = not reads and all(change.only_adds for change in changes)
     attempts = []
     for change in changes:
         info = commit_info(change.operation, isolation, change.base.version, is_blind=is_blind)
+        if len(changes) > 1:
+            info |= _provenance(txn_id, [other.table_id for other in changes])
         lines = join(encode(action) for action in change.actions)
         attempts.append(_Attempt(change, Inline(commit_info=info, actions=lines), isolation))
     return attempts
+
+
+def _provenance(txn_id: TxnId, tables: Sequence[TableId]) -> dict[str, object]:
+    """Return what each commit of a transaction over several tables records. Spec: MT-05."""
+    return {"tags": {_TRANSACTION_TAG: txn_id}, "headgate": {"tables": list(tables)}}
 
 
 def _winner(label: str, version: Version, commit: RatifiedCommit | None, log: DeltaLog) -> _Winner:

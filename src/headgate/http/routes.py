@@ -178,15 +178,12 @@ def outcome(call: Call) -> Ratified | Rejected:
 @operations.add(
     "GET",
     "/sequence",
-    query=(Parameter("timestampMs", "Milliseconds since 1970."),),
+    query=(Parameter("timestampMs", "Milliseconds since 1970; by default now."),),
     problems=("in-the-future", "version-gone"),
 )
 def sequence_at(call: Call) -> bodies.AtSequence:
-    """Return the newest sequence that is not later than a time."""
-    timestamp_ms = call.number("timestampMs")
-    if timestamp_ms is None:
-        raise InvalidArgumentError("No time is named.", remedy="Name one: ?timestampMs=….")
-    return bodies.AtSequence(sequence=call.catalog.sequence_at(timestamp_ms))
+    """Return the newest sequence, or the newest that is not later than a time."""
+    return bodies.AtSequence(sequence=call.catalog.sequence_at(call.number("timestampMs")))
 
 
 # Publishing

@@ -3,8 +3,11 @@
 Remembers which tables were read, so that a write of their rows records it.
 """
 
+from __future__ import annotations
+
+import copy
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -12,10 +15,12 @@ from cachetools import FIFOCache
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.api.messages import Resolved
+from headgate.client.open_transaction import Transaction, scan_of
 from headgate.client.session import Session
 from headgate.errors import ConflictError
-from headgate.protocol.actions import TableId, Version
+from headgate.protocol.actions import AddFile, TableId, Version
 from headgate.protocol.commit.conflicts import Scan
+from headgate.protocol.expressions.predicates import Predicate
 from headgate.spark import scan, sessions
 from headgate.spark.conditions import Condition, Expression, condition_of, moment_of
 from headgate.spark.failures import translated
@@ -48,21 +53,39 @@ class Engine:
         sessions.warn_of_slow_settings(spark)
         self.spark = spark
         self.session = session
+        self.transaction: Transaction | None = None  # that all statements are part of
         self._staging = partial(Staging, sync=sync_data, options=options or {})
         self._lock = threading.Lock()
         self._reads: FIFOCache[tuple[TableId, Version], Snapshot] = FIFOCache(_REMEMBERED)
+        self._outside: Engine | None = None
+        self._is_fed = True
+
+    def within(self, transaction: Transaction, *, feeds: bool = True) -> Engine:
+        """Return an engine whose statements are part of a transaction.
+
+        With `feeds` a program gets the rows of queries and may use them in what it writes.
+        """
+        inner = copy.copy(self)
+        inner.session = self.session.inside(transaction)
+        inner.transaction = transaction
+        inner._reads = FIFOCache(_REMEMBERED)  # its versions are not those of other readers
+        inner._outside = self
+        inner._is_fed = feeds
+        return inner
 
     def read(
         self, snapshot: Snapshot, where: Expression | None = None, *, is_past: bool = False
     ) -> DataFrame:
         """Return the matching rows of a snapshot. Reads of the past are not remembered."""
         sessions.check(self.spark)
+        condition = None if where is None else self.condition(where, snapshot)
+        predicate = None if condition is None else condition.predicate
+        files = snapshot.files(predicate)
         if not is_past:
-            self.remember(snapshot)
-        if where is None:
-            return scan.dataframe(self.spark, snapshot, snapshot.files())
-        condition = self.condition(where, snapshot)
-        frame = scan.dataframe(self.spark, snapshot, snapshot.files(condition.predicate))
+            self.remember(snapshot, predicate, files)
+        frame = scan.dataframe(self.spark, snapshot, files)
+        if condition is None:
+            return frame
         with translated(writes=False):
             return resolved(condition.matching(frame))
 
@@ -102,18 +125,24 @@ class Engine:
         with self.statement(name) as statement:
             return run(statement)
 
-    def remember(self, snapshot: Snapshot) -> None:
-        """Remember a snapshot that was read: a later write may use its rows."""
-        if snapshot.table_id is not None:
-            with self._lock:
-                self._reads[snapshot.table_id, snapshot.version] = snapshot
+    def remember(
+        self, snapshot: Snapshot, where: Predicate | None, files: Sequence[AddFile]
+    ) -> None:
+        """Remember a read of these files: a later write, or the transaction, may use its rows."""
+        if snapshot.table_id is None:
+            return
+        with self._lock:
+            self._reads[snapshot.table_id, snapshot.version] = snapshot
+        if self.transaction is not None:
+            self.transaction.record(scan_of(snapshot, where, files, fed=self._is_fed))
 
     def scans_of(self, rows: DataFrame) -> list[Scan]:
         """Find which of our tables rows are made from, and at which version they were read."""
+        outside = [] if self._outside is None else self._outside.scans_of(rows)
         with self._lock:
             reads = sorted(self._reads.items(), key=lambda read: read[0][1])
         if not reads:
-            return []
+            return outside
         with translated():
             files = frozenset(map(locations.normalize, rows.inputFiles()))
         scans: dict[TableId, Scan] = {}
@@ -124,4 +153,4 @@ class Engine:
             # The oldest version that has all of them: what came later may have been missed.
             if inside.issubset(urls_of(snapshot.location, snapshot.files())):
                 scans[table_id] = Scan(table_id=table_id, version=version)
-        return list(scans.values())
+        return [*outside, *scans.values()]

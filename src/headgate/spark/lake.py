@@ -4,17 +4,21 @@ A read is bound to a version when it is requested. Every write is a transaction 
 either becomes one commit or leaves nothing.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.arguments import When, checked
 from headgate.client import arrow_io
+from headgate.client.open_transaction import Transaction
 from headgate.client.session import Session
 from headgate.client.table_definition import TableDefinition
 from headgate.data.arrow_types import delta_schema
 from headgate.errors import InvalidArgumentError
+from headgate.protocol.commit.conflicts import Isolation
 from headgate.protocol.schema.types import StructType
 from headgate.spark import ddl, dml, sql_runner
 from headgate.spark.conditions import Expression, Expressions
@@ -24,10 +28,12 @@ from headgate.spark.failures import translated
 from headgate.spark.insert import Insertion, insert
 from headgate.spark.merge import Clause, Merge, merge
 from headgate.spark.schema_conversion import all_nullable, from_spark, path_of, spark_schema
+from headgate.spark.sql_runner import Connection
 from headgate.spark.statement import Statement
 
 # pandas, polars and pyarrow bring no types that could be named here.
 AnyRows: TypeAlias = DataFrame | Any
+Result = TypeVar("Result")
 
 
 @checked
@@ -48,7 +54,60 @@ class Lake:
         """
         self.spark = spark
         self.session = session
-        self._engine = Engine(spark, session, sync_data=sync_data, options=options)
+        self._outside = Engine(spark, session, sync_data=sync_data, options=options)
+        self._lock = threading.Lock()
+        self._engines: dict[Transaction, Engine] = {}
+        self._threads = threading.local()  # the transactions that each is in
+
+    @contextmanager
+    def transaction(
+        self,
+        *,
+        isolation: Isolation | str = Isolation.WRITE_SERIALIZABLE,
+        read_only: bool = False,
+        sequence: int | None = None,
+        as_of: When | None = None,
+    ) -> Iterator[Transaction]:
+        """Make the statements of a block one transaction over any number of tables.
+
+        Inside the block all methods of this lake read tables as of its beginning, with the writes
+        of its earlier statements. Leaving it commits, and an exception rolls back. Other threads
+        pass the transaction as `txn`.
+        """
+        if self._current is not None:
+            raise InvalidArgumentError(
+                "A transaction is open in this thread already.",
+                remedy="End it first, or use transaction.savepoint() for a part of it.",
+            )
+        transaction = self.session.transaction(
+            isolation=isolation, read_only=read_only, sequence=sequence, as_of=as_of
+        )
+        self._threads.current = transaction
+        try:
+            with transaction:
+                yield transaction
+        finally:
+            self._threads.current = None
+
+    def transact(
+        self,
+        run: Callable[[Transaction], Result],
+        *,
+        tries: int = 5,
+        isolation: Isolation | str = Isolation.WRITE_SERIALIZABLE,
+    ) -> Result:
+        """Call a function in a transaction, and again after a conflict, at most `tries` times.
+
+        Each call starts from the latest tables. What it returns last is returned.
+        """
+        if tries < 1:
+            raise InvalidArgumentError(f"`tries` is {tries}; it must be at least 1.")
+
+        def once() -> Result:
+            with self.transaction(isolation=isolation) as transaction:
+                return run(transaction)
+
+        return self.session.run_again(once, tries)
 
     def read(
         self,
@@ -58,20 +117,30 @@ class Lake:
         as_of: When | None = None,
         sequence: int | None = None,
         where: Expression | None = None,
+        txn: Transaction | None = None,
     ) -> DataFrame:
         """Return a table's rows, now or at a past version or time; `where` skips files."""
+        engine = self._engine(txn)
         is_past = (version, as_of, sequence) != (None, None, None)
-        snapshot = self.session.snapshot(name, version, as_of, sequence)
-        return self._engine.read(snapshot, where, is_past=is_past)
+        snapshot = engine.session.snapshot(name, version, as_of, sequence)
+        return engine.read(snapshot, where, is_past=is_past)
 
-    def append(self, name: str, rows: AnyRows, *, merge_schema: bool = False) -> Outcome:
+    def append(
+        self,
+        name: str,
+        rows: AnyRows,
+        *,
+        merge_schema: bool = False,
+        txn: Transaction | None = None,
+    ) -> Outcome:
         """Add rows; with `merge_schema` also the columns the table does not have yet.
 
         Here and elsewhere rows are a DataFrame of Spark, pandas or polars, an Arrow table, or a
         list of dicts.
         """
-        with self._engine.statement(name) as statement:
-            frame = self._source(statement, rows, statement.base.schema)
+        engine = self._engine(txn)
+        with engine.statement(name) as statement:
+            frame = self._source(engine, statement, rows, statement.base.schema)
             return insert(statement, frame, Insertion(merges_schema=merge_schema))
 
     def overwrite(
@@ -84,6 +153,7 @@ class Lake:
         merge_schema: bool = False,
         overwrite_schema: bool = False,
         partition_by: Sequence[str] | None = None,
+        txn: Transaction | None = None,
     ) -> Outcome:
         """Replace all rows, those that match, or those of some partitions.
 
@@ -97,16 +167,17 @@ class Lake:
             )
         if partition_by is not None and not overwrite_schema:
             raise InvalidArgumentError("`partition_by` needs `overwrite_schema=True`.")
-        with self._engine.statement(name) as statement:
+        engine = self._engine(txn)
+        with engine.statement(name) as statement:
             columns = StructType(()) if overwrite_schema else statement.base.schema
-            frame = self._source(statement, rows, columns)
+            frame = self._source(engine, statement, rows, columns)
             if overwrite_schema:
                 kept = statement.base.partition_columns if partition_by is None else partition_by
                 definition = TableDefinition.like(
                     statement.base, all_nullable(from_spark(frame.schema)), kept
                 )
                 return ddl.replace(statement, definition, frame)
-            condition = None if where is None else self._engine.condition(where, statement.base)
+            condition = None if where is None else engine.condition(where, statement.base)
             how = Insertion(
                 replaces=True, where=condition, dynamic=dynamic, merges_schema=merge_schema
             )
@@ -125,31 +196,40 @@ class Lake:
         frame = self._frame(rows, StructType(()))
         schema = all_nullable(from_spark(frame.schema))
         definition = TableDefinition.parse(schema, partition_by, properties, comment)
-        ddl.create_filled(self._engine, name, definition, frame, "CREATE TABLE AS SELECT")
+        ddl.create_filled(self._engine(None), name, definition, frame, "CREATE TABLE AS SELECT")
 
-    def delete(self, name: str, where: Expression | None = None) -> Outcome:
+    def delete(
+        self, name: str, where: Expression | None = None, *, txn: Transaction | None = None
+    ) -> Outcome:
         """Delete the rows that match, or all."""
+        engine = self._engine(txn)
 
         def run(statement: Statement) -> Outcome:
-            condition = None if where is None else self._engine.condition(where, statement.base)
+            condition = None if where is None else engine.condition(where, statement.base)
             return dml.delete(statement, condition)
 
-        return self._engine.redo(name, run)
+        return engine.redo(name, run)
 
     def update(
-        self, name: str, values: Mapping[str, Expression], where: Expression | None = None
+        self,
+        name: str,
+        values: Mapping[str, Expression],
+        where: Expression | None = None,
+        *,
+        txn: Transaction | None = None,
     ) -> Outcome:
         """Set columns of matching rows; each value is a SQL expression or a Column.
 
         `s.a` is a field of the column `s`; put a name that contains a dot in backquotes.
         """
+        engine = self._engine(txn)
         columns = [path_of(key) for key in values]
 
         def run(statement: Statement) -> Outcome:
-            condition = self._engine.condition("true" if where is None else where, statement.base)
+            condition = engine.condition("true" if where is None else where, statement.base)
             return dml.update(statement, columns, Expressions(tuple(values.values())), condition)
 
-        return self._engine.redo(name, run)
+        return engine.redo(name, run)
 
     def merge(
         self,
@@ -161,23 +241,48 @@ class Lake:
         target_alias: str = "target",
         source_alias: str = "source",
         merge_schema: bool = False,
+        txn: Transaction | None = None,
     ) -> Outcome:
         """Update, insert and delete rows by matching a source with the table."""
-        with self._engine.statement(name) as statement:
-            frame = self._source(statement, source, statement.base.schema)
+        engine = self._engine(txn)
+        with engine.statement(name) as statement:
+            frame = self._source(engine, statement, source, statement.base.schema)
             with translated():
                 kept = statement.aside(frame)
             merging = Merge(kept, on, clauses, target_alias, source_alias, evolves=merge_schema)
             return merge(statement, merging)
 
-    def sql(self, text: str) -> DataFrame:
+    def sql(self, text: str, *, txn: Transaction | None = None) -> DataFrame:
         """Run SQL statements, and return the result of the last one."""
-        return sql_runner.run(self._engine, text)
+        return sql_runner.run(self._engine(txn), text)
 
-    def _source(self, statement: Statement, rows: AnyRows, schema: StructType) -> DataFrame:
+    @property
+    def _current(self) -> Transaction | None:
+        return getattr(self._threads, "current", None)
+
+    def _engine(self, txn: Transaction | None) -> Engine:
+        """Return the engine for a statement: of a transaction, or outside."""
+        transaction = txn or self._current
+        return self._outside if transaction is None else self._within(transaction)
+
+    def _within(self, transaction: Transaction) -> Engine:
+        with self._lock:
+            if transaction not in self._engines:
+                is_open = [known for known in self._engines if not known.state.is_ended]
+                self._engines = {known: self._engines[known] for known in is_open}
+                self._engines[transaction] = self._outside.within(transaction)
+            return self._engines[transaction]
+
+    def connection(self) -> Connection:
+        """Return a connection for SQL whose transactions may extend over several texts."""
+        return Connection(self._outside)
+
+    def _source(
+        self, engine: Engine, statement: Statement, rows: AnyRows, schema: StructType
+    ) -> DataFrame:
         """Convert rows that a statement writes, and record which tables they are read from."""
         frame = self._frame(rows, schema)
-        statement.add_scans(self._engine.scans_of(frame))
+        statement.add_scans(engine.scans_of(frame))
         return frame
 
     def _frame(self, rows: AnyRows, schema: StructType) -> DataFrame:

@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
 from headgate.api.messages import Resolved
+from headgate.client.open_transaction import scan_of
 from headgate.errors import InvalidNameError, NotFoundError, UnsupportedFeatureError
 from headgate.names import TableName, fold
-from headgate.protocol.commit.conflicts import Scan
 from headgate.spark import scan
 from headgate.spark.conditions import is_utc, moment_of
 from headgate.spark.engine import Engine
@@ -176,7 +176,7 @@ class Resolver:
         # One row of a file: a write that uses the answer has read this table, which is recognized
         # by the files of its plan.
         if table.as_of is None:
-            self.engine.remember(snapshot)
+            self.engine.remember(snapshot, None, snapshot.files())
         number = F.lit(snapshot.num_rows).cast("bigint").alias(column)
         return scan.dataframe(self._spark, snapshot, [file]).limit(1).select(number)
 
@@ -197,10 +197,9 @@ class Resolver:
                 continue  # the past does not change: nothing that comes could disturb this read
             if snapshot.table_id is None:
                 continue  # an external table: no commit of this catalog changes it
-            self.engine.remember(snapshot)
+            self.engine.remember(snapshot, where, files)
             if self._writing is not None:
-                version, table_id = snapshot.version, snapshot.table_id
-                self._writing.add_scans([Scan(table_id=table_id, version=version, predicate=where)])
+                self._writing.add_scans([scan_of(snapshot, where, files)])
         return frames
 
     def ask(self, relations: Relations) -> DataFrame:
@@ -272,7 +271,7 @@ class Resolver:
                 case int() as version:
                     found.append(self._session.load(resolved, version))
                 case Piece() as piece:
-                    at = self._moment(piece)
+                    at = self.time_ms(piece)
                     if len(names) > 1 and resolved.catalog_managed:
                         # Several tables are read at one cut; a single one by its own commits.
                         name = str(stand_in.table)
@@ -283,7 +282,7 @@ class Resolver:
                     found.append(self._sources.snapshot(stand_in.table))
         return found
 
-    def _moment(self, piece: Piece) -> int:
+    def time_ms(self, piece: Piece) -> int:
         """Evaluate a time, which Spark parses in its own time zone."""
         text = splice(self.script, piece, resolve=lambda _: None, moment=self.moment).expression
         asked = f"SELECT unix_millis(CAST(({text}) AS TIMESTAMP_LTZ)) AS at"

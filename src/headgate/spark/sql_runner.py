@@ -8,8 +8,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
+from headgate.client.open_transaction import Transaction
 from headgate.errors import InvalidArgumentError, SyntaxRefusedError, UnsupportedFeatureError
 from headgate.names import TableName, fold
+from headgate.protocol.commit.conflicts import Isolation
 from headgate.protocol.schema.types import DEFAULT, Path, StructField, StructType
 from headgate.spark import ddl, describe, dml, sessions
 from headgate.spark.conditions import (
@@ -29,31 +31,87 @@ from headgate.spark.schema_conversion import quoted
 from headgate.spark.sessions import resolved
 from headgate.spark.statement import Statement
 from headgate.spark.store_assignment import fitted_cast
+from headgate.spark.transactions import OpenTransaction
 from headgate.sql import statements
 from headgate.sql.condition_analysis import condition_predicate, contents
 from headgate.sql.rewrite import Edit, Spliced
 from headgate.sql.script import parse
 from headgate.sql.statements import Name, Piece, When
 
+_RETRIES: Final = 3  # of BEGIN ATOMIC … END, after conflicts
 _VIEWS_AS_PLANS: Final = "spark.sql.legacy.storeAnalyzedPlanForView"
 
 
 def run(engine: Engine, text: str) -> DataFrame:
-    """Run every statement of a script, and return the result of the last one."""
-    script = _Script(engine, text)
-    result: DataFrame | None = None
-    for statement in parse(text):
-        result = script.run(statement)
-    if result is None:
-        raise InvalidArgumentError("There is no statement in this text.")
+    """Run every statement of a script, and return the result of the last one.
+
+    A transaction that the script begins is rolled back if it does not end it, or fails.
+    """
+    connection = Connection(engine)
+    try:
+        result = connection.run(text)
+        connection.refuse_open()
+    finally:
+        connection.close()
     return result
+
+
+class Connection:
+    """Runs scripts one after the other; a transaction may extend over several."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.outside = engine
+        self.transaction: OpenTransaction | None = None  # begun by a statement
+        self._inside: Engine | None = None
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that runs the next statement."""
+        return self._inside or self.outside
+
+    def begin(self, transaction: Transaction) -> OpenTransaction:
+        """Run the next statements in a transaction."""
+        self.transaction = OpenTransaction(transaction)
+        self._inside = self.outside.within(transaction, feeds=False)
+        return self.transaction
+
+    def end(self) -> None:
+        """Run the next statements outside of a transaction."""
+        self.transaction = self._inside = None
+
+    def run(self, text: str) -> DataFrame:
+        """Run every statement of a script, and return the result of the last one."""
+        result: DataFrame | None = None
+        for statement in parse(text):
+            result = _Script(self, text).run(statement)
+        if result is None:
+            raise InvalidArgumentError("There is no statement in this text.")
+        return result
+
+    def refuse_open(self) -> None:
+        """Refuse to end inside a transaction, which is rolled back."""
+        if self.close():
+            raise InvalidArgumentError(
+                "The script ended inside a transaction, which was rolled back.",
+                remedy="End it with COMMIT or ROLLBACK in the same text.",
+            )
+
+    def close(self) -> bool:
+        """Roll back the transaction that is open; return whether there was one."""
+        transaction = self.transaction
+        self.end()
+        if transaction is None or transaction.is_ended:
+            return False
+        transaction.rollback()
+        return True
 
 
 class _Script:
     """A script that is running."""
 
-    def __init__(self, engine: Engine, text: str) -> None:
-        self._engine = engine
+    def __init__(self, connection: Connection, text: str) -> None:
+        self._connection = connection
+        self._engine = engine = connection.engine
         self._spark = engine.spark
         self._find = Resolver(engine, text)
 
@@ -80,6 +138,17 @@ class _Script:
             case statements.AlterTable():
                 ddl.alter(self._find, statement)
                 return self._nothing()
+            case statements.BeginTransaction():
+                return self._begin(statement)
+            case statements.AtomicBlock():
+                return self._atomic(statement)
+            case statements.EndTransaction(commits=commits):
+                return self._end(statement.whole, commits=commits)
+            case statements.OnSavepoint():
+                self._open(statement.whole).on_savepoint(statement.action, statement.name)
+                return self._nothing()
+            case statements.ShowTransaction():
+                return self._open(statement.whole).described(self._spark)
             case statements.Describe() | statements.Show():
                 return describe.answer(self._find, statement)
             case statements.Foreign(whole, verb, query, name):
@@ -123,6 +192,64 @@ class _Script:
 
     def _nothing(self) -> DataFrame:
         return self._spark.createDataFrame([], "result string")
+
+    # Transactions
+
+    def _refuse_second(self, whole: Piece) -> None:
+        if self._engine.transaction is not None:
+            raise self._find.refused(
+                whole.start,
+                "a transaction is open already",
+                "End it first, or use SAVEPOINT for a part of it.",
+            )
+
+    def _atomic(self, block: statements.AtomicBlock) -> DataFrame:
+        self._refuse_second(block.whole)
+        session = self._engine.session
+
+        def run() -> DataFrame:
+            opened = session.transaction(isolation=block.isolation or Isolation.WRITE_SERIALIZABLE)
+            with opened:
+                inside = self._connection.begin(opened)
+                try:
+                    for statement in block.body:
+                        _Script(self._connection, self._find.script).run(statement)
+                finally:
+                    self._connection.end()
+            return inside.described(self._spark)
+
+        return session.run_again(run, 1 + (_RETRIES if block.retries is None else block.retries))
+
+    def _begin(self, begin: statements.BeginTransaction) -> DataFrame:
+        self._refuse_second(begin.whole)
+        as_of = begin.as_of
+        transaction = self._engine.session.transaction(
+            isolation=begin.isolation or Isolation.WRITE_SERIALIZABLE,
+            read_only=begin.read_only,
+            sequence=as_of if isinstance(as_of, int) else None,
+            as_of=self._find.time_ms(as_of) if isinstance(as_of, Piece) else None,
+        )
+        return self._connection.begin(transaction).described(self._spark)
+
+    def _end(self, whole: Piece, *, commits: bool) -> DataFrame:
+        transaction = self._open(whole)
+        try:
+            if commits:
+                transaction.commit()
+            else:
+                transaction.rollback()
+        finally:
+            if transaction.is_ended:
+                self._connection.end()
+        return transaction.described(self._spark)
+
+    def _open(self, whole: Piece) -> OpenTransaction:
+        transaction = self._connection.transaction
+        if transaction is None:
+            raise self._find.refused(
+                whole.start, "no transaction is open", "Begin one with BEGIN TXN."
+            )
+        return transaction
 
     # INSERT
 

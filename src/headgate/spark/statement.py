@@ -17,13 +17,14 @@ from pyspark.sql import DataFrame, SparkSession
 from headgate import errors
 from headgate.api.messages import Resolved
 from headgate.api.port import Cuts, require
+from headgate.client.open_transaction import scan_of
 from headgate.client.session import Session
 from headgate.client.table import Table
 from headgate.client.transaction import Committed, OperationInfo
 from headgate.names import TableName
 from headgate.protocol import deletion_vectors
 from headgate.protocol.actions import Action, AddFile, DeletionVector, Metadata, Protocol, removals
-from headgate.protocol.commit.conflicts import MOST_FILES, Scan
+from headgate.protocol.commit.conflicts import Scan
 from headgate.protocol.encoding import replaced
 from headgate.protocol.expressions.predicates import Predicate
 from headgate.protocol.features import is_active, unwritable
@@ -141,10 +142,7 @@ class Statement:
 
     def record(self, where: Predicate | None, files: Sequence[AddFile]) -> None:
         """Record a scan of the table, which conflicts are checked against."""
-        paths = tuple(file.path for file in files) if len(files) <= MOST_FILES else None
-        self._scans.append(
-            Scan(table_id=self.table.id, version=self.base.version, predicate=where, files=paths)
-        )
+        self._scans.append(scan_of(self.base, where, files))
 
     def add_scans(self, scans: Iterable[Scan]) -> None:
         """Record scans of other tables whose rows this statement writes."""
@@ -202,7 +200,8 @@ class Statement:
         for at in range(0, len(rows), _VECTORS_PER_FILE):
             some = [deleted for _, deleted in rows[at : at + _VECTORS_PER_FILE]]
             uuid = self._committer.ids.random()
-            written = deletion_vectors.vector_file(some, uuid, self.folder)
+            # A prefix has no `/`: within a transaction it is the folder of all its statements.
+            written = deletion_vectors.vector_file(some, uuid, self.folder.partition("/")[0])
             self.base.store.put(written.path, written.content)
             vectors.extend(written.descriptors)
         actions = self.removed(file for file, _ in rows)

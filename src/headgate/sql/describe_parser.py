@@ -12,7 +12,7 @@ from headgate.sql.statements import (
     Name,
     Show,
     Shown,
-    Unsupported,
+    ShowTransaction,
     UseNamespace,
 )
 
@@ -42,7 +42,7 @@ def describe(cursor: Cursor) -> Describe | Foreign:
     return Describe(what, name, () if cursor.is_at_end else cursor.path())
 
 
-def show(cursor: Cursor) -> Show | Foreign | Unsupported:
+def show(cursor: Cursor) -> Show | ShowTransaction | Foreign:
     """Parse SHOW."""
     cursor.expect("SHOW")
     if cursor.took("TABLES"):
@@ -68,7 +68,7 @@ def show(cursor: Cursor) -> Show | Foreign | Unsupported:
     if cursor.took("CREATE", "TABLE"):
         return Show(Shown.CREATE_TABLE, cursor.name("a table"))
     if cursor.took_any("TRANSACTION", "TXN"):
-        return Unsupported("SHOW TRANSACTION")
+        return ShowTransaction(cursor.whole)
     if cursor.sees("TABLE", "EXTENDED") or cursor.sees("PARTITIONS"):
         raise cursor.unsupported(
             f"SHOW {cursor.peek().key}", "Use SHOW TABLES, or DESCRIBE DETAIL."

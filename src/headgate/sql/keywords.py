@@ -9,9 +9,7 @@ SCHEMA = ("SCHEMA", "DATABASE", "NAMESPACE")  # all mean the same
 SCHEMAS = tuple(f"{word}S" for word in SCHEMA)
 
 # Verbs of statements that neither the catalog nor Spark can run.
-UNSUPPORTED = _words(
-    "BEGIN START COMMIT END ROLLBACK ABORT SAVEPOINT RELEASE OPTIMIZE VACUUM RESTORE"
-)
+UNSUPPORTED = _words("OPTIMIZE VACUUM RESTORE")
 
 # After one of these a word is an operand, whatever else it could be.
 AWAITING = _words(

@@ -4,11 +4,21 @@ from collections.abc import Callable, Iterator, Sequence
 
 from headgate.protocol.expressions.lexer import Token, TokenKind
 from headgate.protocol.expressions.parser import QUERY_STARTS
-from headgate.sql import ddl_parser, describe_parser, dml_parser
+from headgate.sql import ddl_parser, describe_parser, dml_parser, transaction_parser
 from headgate.sql.cursor import Cursor
 from headgate.sql.keywords import SCHEMA, UNSUPPORTED
 from headgate.sql.positions import refused, tokenize
-from headgate.sql.statements import Creation, Foreign, Piece, Query, Statement, Unsupported
+from headgate.sql.statements import (
+    AtomicBlock,
+    BeginTransaction,
+    Creation,
+    EndTransaction,
+    Foreign,
+    Piece,
+    Query,
+    Statement,
+    Unsupported,
+)
 
 
 def split(text: str) -> tuple[Piece, ...]:
@@ -62,6 +72,8 @@ def _statement(text: str, group: Sequence[Token]) -> Statement:
     end = Token(TokenKind.END, "", group[-1].end, "")
     cursor = Cursor(text, [*group, end])
     first = group[0]
+    if _is_block(group):
+        return _block(cursor, group)
     if first.is_key("(", *_QUERIES):
         return _query(cursor)
     read = _STATEMENTS.get(first.key) if first.kind is TokenKind.WORD else None
@@ -74,6 +86,31 @@ def _statement(text: str, group: Sequence[Token]) -> Statement:
     if not cursor.is_at_end:
         raise cursor.unexpected("the end of the statement")
     return statement
+
+
+def _block(cursor: Cursor, group: Sequence[Token]) -> AtomicBlock:
+    """Parse BEGIN ATOMIC … END and the statements in it."""
+    isolation, retries = transaction_parser.atomic_options(cursor)
+    rest = [token for token in group if token.start >= cursor.peek().start]
+    body: list[Statement] = []
+    inner: list[Token] = []
+    for token in rest[:-1]:  # the last one is END
+        if not token.is_key(";"):
+            inner.append(token)
+            continue
+        if inner:
+            body.append(_statement(cursor.text, inner))
+        inner = []
+    if inner:
+        body.append(_statement(cursor.text, inner))
+    for statement in body:
+        if isinstance(statement, BeginTransaction | AtomicBlock | EndTransaction):
+            raise refused(
+                cursor.text,
+                statement.whole.start,
+                "a transaction can neither begin nor end inside BEGIN ATOMIC … END",
+            )
+    return AtomicBlock(cursor.whole, isolation, retries, tuple(body))
 
 
 # Queries
@@ -227,6 +264,14 @@ _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "UNCACHE": _uncache,
     "CLEAR": _foreign,
     "EXPLAIN": _explain,
+    "BEGIN": transaction_parser.begin,
+    "START": transaction_parser.begin,
+    "COMMIT": transaction_parser.commit,
+    "END": transaction_parser.commit,
+    "ROLLBACK": transaction_parser.rollback,
+    "ABORT": transaction_parser.rollback,
+    "SAVEPOINT": transaction_parser.savepoint,
+    "RELEASE": transaction_parser.release,
     "DECLARE": _with_expressions,
     "ADD": _foreign,
     "LIST": _foreign,

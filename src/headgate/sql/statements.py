@@ -4,6 +4,8 @@ Expressions, conditions and queries are pieces of the user's own text, never pri
 The values are structs, since creating as many dataclasses takes 100 ms at import.
 """
 
+from __future__ import annotations
+
 import enum
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from headgate.protocol.commit.conflicts import Isolation
 from headgate.protocol.schema.alteration import AddedColumn, Position
 from headgate.protocol.schema.types import DataType, Path, StructField
 
@@ -362,6 +365,56 @@ class UseNamespace(msgspec.Struct, frozen=True):
     is_catalog: bool = False
 
 
+# Transactions
+
+
+class BeginTransaction(msgspec.Struct, frozen=True):
+    """BEGIN, BEGIN TXN, START TRANSACTION."""
+
+    whole: Piece
+    isolation: Isolation | None
+    read_only: bool
+    as_of: int | Piece | None  # a sequence, or the expression of a time
+
+
+class AtomicBlock(msgspec.Struct, frozen=True):
+    """BEGIN ATOMIC … END: a transaction that is run again after a conflict."""
+
+    whole: Piece
+    isolation: Isolation | None
+    retries: int | None
+    body: tuple[Statement, ...]
+
+
+class EndTransaction(msgspec.Struct, frozen=True):
+    """COMMIT, END TXN; or ROLLBACK, ABORT."""
+
+    whole: Piece
+    commits: bool
+
+
+class SavepointAction(enum.Enum):
+    """What a statement does with a savepoint."""
+
+    SET = "SAVEPOINT"
+    ROLL_BACK_TO = "ROLLBACK TO"
+    RELEASE = "RELEASE"
+
+
+class OnSavepoint(msgspec.Struct, frozen=True):
+    """SAVEPOINT, ROLLBACK TO, RELEASE."""
+
+    whole: Piece
+    action: SavepointAction
+    name: str
+
+
+class ShowTransaction(msgspec.Struct, frozen=True):
+    """SHOW TRANSACTION."""
+
+    whole: Piece
+
+
 # Everything else
 
 
@@ -378,7 +431,7 @@ class Foreign(msgspec.Struct, frozen=True):
 
 
 class Unsupported(msgspec.Struct, frozen=True):
-    """A statement that neither the catalog nor Spark can run, such as BEGIN or VACUUM."""
+    """A statement that neither the catalog nor Spark can run, such as VACUUM."""
 
     verb: str
 
@@ -387,4 +440,7 @@ RowStatement = Insert | Update | Delete | MergeInto
 SchemaStatement = CreateSchema | DropSchema | RenameNamespace | UseNamespace
 NameStatement = DropTable | UndropTable | CommentOn | SchemaStatement
 TableStatement = CreateTable | AlterTable | NameStatement | Describe | Show
-Statement = Query | RowStatement | TableStatement | Foreign | Unsupported
+TransactionStatement = (
+    BeginTransaction | AtomicBlock | EndTransaction | OnSavepoint | ShowTransaction
+)
+Statement = Query | RowStatement | TableStatement | TransactionStatement | Foreign | Unsupported

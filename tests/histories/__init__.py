@@ -1,0 +1,1 @@
+"""Histories of transactions: recorded, and checked by what isolation levels promise."""
