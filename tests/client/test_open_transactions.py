@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headgate.client.open_transaction import Transaction
 from headgate.client.table import Table
 from headgate.errors import (
     ConflictError,
@@ -266,3 +267,27 @@ def test_a_catalog_without_sequences_refuses_the_second_table(tmp_path: Path) ->
 
 def _plain(name: str) -> str:
     return name.rpartition(".")[2]
+
+
+def test_a_function_is_run_again_after_a_conflict(world: World) -> None:
+    orders = world.make("orders")
+    orders.append(rows(1))
+    runs: list[str] = []
+
+    def replace(txn: Transaction) -> int:
+        runs.append(txn.id)
+        inside = txn.table("orders")
+        inside.overwrite(rows(len(inside.to_arrow()) + 10))
+        if len(runs) < 3:
+            orders.overwrite(rows(*range(len(runs) + 1)))
+        return len(runs)
+
+    assert world.session().transact(replace) == 3
+    assert len(set(runs)) == 3
+    assert ids_in(orders.to_arrow()) == [13]
+    runs.clear()
+    with pytest.raises(ConflictError):
+        world.session().transact(replace, tries=2)
+    assert len(runs) == 2
+    with pytest.raises(InvalidArgumentError, match="at least 1"):
+        world.session().transact(replace, tries=0)

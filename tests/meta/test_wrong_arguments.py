@@ -30,6 +30,7 @@ SAMPLES: Mapping[str, object] = {
     "target": "backup.db",
     "definition": TableDefinition(parse_schema("id long")),
     "fill": lambda new: [],
+    "run": lambda transaction: None,
     "rows": ROWS,
     "paths": ["part.parquet"],
     "properties": {"owner": "me"},

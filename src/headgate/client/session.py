@@ -397,14 +397,29 @@ class Session:
         inner._table_type = TransactionTable
         return inner
 
-    def run_again(self, run: Callable[[], Result], tries: int) -> Result:
-        """Run a function that ends a transaction; after a conflict run it again, after a pause."""
-        for lost in range(tries - 1):
+    def transact(
+        self,
+        run: Callable[[Transaction], Result],
+        *,
+        tries: int = 5,
+        isolation: Isolation | str = Isolation.WRITE_SERIALIZABLE,
+    ) -> Result:
+        """Call a function in a transaction, and again after a conflict, at most `tries` times.
+
+        Each call begins with the latest tables. What the last one returned is returned.
+        """
+        if tries < 1:
+            raise errors.InvalidArgumentError(f"`tries` is {tries}; it must be at least 1.")
+        lost = 0
+        while True:
             try:
-                return run()
+                with self.transaction(isolation=isolation) as transaction:
+                    return run(transaction)
             except errors.ConflictError:
+                lost += 1
+                if lost == tries:
+                    raise
                 self._committer.pause(lost)
-        return run()
 
     def _sequence(self, sequence: int | None, as_of: When | None) -> SequenceNumber | None:
         if sequence is not None:

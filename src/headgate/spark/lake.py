@@ -74,20 +74,14 @@ class Lake:
         of its earlier statements. Leaving it commits, and an exception rolls back. Other threads
         pass the transaction as `txn`.
         """
-        if self._current is not None:
-            raise InvalidArgumentError(
-                "A transaction is open in this thread already.",
-                remedy="End it first, or use transaction.savepoint() for a part of it.",
-            )
-        transaction = self.session.transaction(
-            isolation=isolation, read_only=read_only, sequence=sequence, as_of=as_of
-        )
-        self._threads.current = transaction
-        try:
-            with transaction:
-                yield transaction
-        finally:
-            self._threads.current = None
+        self._refuse_second()
+        with (
+            self.session.transaction(
+                isolation=isolation, read_only=read_only, sequence=sequence, as_of=as_of
+            ) as transaction,
+            self._in(transaction),
+        ):
+            yield transaction
 
     def transact(
         self,
@@ -98,16 +92,15 @@ class Lake:
     ) -> Result:
         """Call a function in a transaction, and again after a conflict, at most `tries` times.
 
-        Each call starts from the latest tables. What it returns last is returned.
+        Each call begins with the latest tables. What the last one returned is returned.
         """
-        if tries < 1:
-            raise InvalidArgumentError(f"`tries` is {tries}; it must be at least 1.")
+        self._refuse_second()
 
-        def once() -> Result:
-            with self.transaction(isolation=isolation) as transaction:
+        def inside(transaction: Transaction) -> Result:
+            with self._in(transaction):
                 return run(transaction)
 
-        return self.session.run_again(once, tries)
+        return self.session.transact(inside, tries=tries, isolation=isolation)
 
     def read(
         self,
@@ -256,13 +249,25 @@ class Lake:
         """Run SQL statements, and return the result of the last one."""
         return sql_runner.run(self._engine(txn), text)
 
-    @property
-    def _current(self) -> Transaction | None:
-        return getattr(self._threads, "current", None)
+    @contextmanager
+    def _in(self, transaction: Transaction) -> Iterator[None]:
+        """Make the statements of this thread part of a transaction."""
+        self._threads.current = transaction
+        try:
+            yield
+        finally:
+            self._threads.current = None
+
+    def _refuse_second(self) -> None:
+        if getattr(self._threads, "current", None) is not None:
+            raise InvalidArgumentError(
+                "A transaction is open in this thread already.",
+                remedy="End it first, or use transaction.savepoint() for a part of it.",
+            )
 
     def _engine(self, txn: Transaction | None) -> Engine:
         """Return the engine for a statement: of a transaction, or outside."""
-        transaction = txn or self._current
+        transaction = txn or getattr(self._threads, "current", None)
         return self._outside if transaction is None else self._within(transaction)
 
     def _within(self, transaction: Transaction) -> Engine:

@@ -205,20 +205,22 @@ class _Script:
 
     def _atomic(self, block: statements.AtomicBlock) -> DataFrame:
         self._refuse_second(block.whole)
-        session = self._engine.session
 
-        def run() -> DataFrame:
-            opened = session.transaction(isolation=block.isolation or Isolation.WRITE_SERIALIZABLE)
-            with opened:
-                inside = self._connection.begin(opened)
-                try:
-                    for statement in block.body:
-                        _Script(self._connection, self._find.script).run(statement)
-                finally:
-                    self._connection.end()
-            return inside.described(self._spark)
+        def run(transaction: Transaction) -> OpenTransaction:
+            inside = self._connection.begin(transaction)
+            try:
+                for statement in block.body:
+                    _Script(self._connection, self._find.script).run(statement)
+            finally:
+                self._connection.end()
+            return inside
 
-        return session.run_again(run, 1 + (_RETRIES if block.retries is None else block.retries))
+        ended = self._engine.session.transact(
+            run,
+            tries=1 + (_RETRIES if block.retries is None else block.retries),
+            isolation=block.isolation or Isolation.WRITE_SERIALIZABLE,
+        )
+        return ended.described(self._spark)
 
     def _begin(self, begin: statements.BeginTransaction) -> DataFrame:
         self._refuse_second(begin.whole)
