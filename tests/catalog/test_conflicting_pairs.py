@@ -170,7 +170,7 @@ def winning(tables: Tables, kind: str, case: Case) -> Operation:
 def at_once(lake: House, proposal: Proposal) -> Answer:
     """Propose as the server does: into the queue at once, and the long way where that is due."""
     answer = Future[Decided | Need]()
-    assert lake.database.propose_soon(proposal, answer, lambda: None)
+    assert lake.database.enqueue(proposal, answer, lambda: None)
     decided = answer.result()
     return decided.answer if isinstance(decided, Decided) else lake.catalog.propose(proposal)
 

@@ -153,7 +153,7 @@ def test_what_waits_is_one_batch_and_every_answer_comes_before_the_steps(
     with held(lake):
         for number in range(40):
             proposal = lake.proposal(table_id, 2, add(f"f{number}"))
-            assert lake.database.propose_soon(proposal, Waiter(), step)
+            assert lake.database.enqueue(proposal, Waiter(), step)
     assert is_over.wait(PATIENCE)
     assert order == [*range(2, 42), "step"]
     assert watched.calls.count("write_batch") == 1
@@ -168,7 +168,7 @@ def test_the_same_transaction_twice_in_one_batch_is_ratified_once(inline_lake: H
     answers = [Future[Any]() for _ in range(3)]
     with held(lake):
         for answer in answers:
-            assert lake.database.propose_soon(proposal, answer, lambda: None)
+            assert lake.database.enqueue(proposal, answer, lambda: None)
     first, *others = [answer.result(PATIENCE).answer for answer in answers]
     assert isinstance(first, Ratified)
     assert others == [first, first]
@@ -191,7 +191,7 @@ def test_a_refused_proposal_leaves_the_others_of_its_batch_alone(inline_lake: Ho
     answers = [Future[Any]() for _ in proposals]
     with held(lake):
         for proposal, answer in zip(proposals, answers, strict=True):
-            assert lake.database.propose_soon(proposal, answer, lambda: None)
+            assert lake.database.enqueue(proposal, answer, lambda: None)
     assert isinstance(answers[0].result(PATIENCE).answer, Ratified)
     assert isinstance(answers[1].exception(PATIENCE), TxnIdReusedError)
     gap = answers[2].result(PATIENCE).answer
@@ -211,7 +211,7 @@ def test_a_value_that_cannot_be_stored_is_refused_alone(lake: House) -> None:
     answers = [Future[Any]() for _ in proposals]
     with held(lake):
         for proposal, answer in zip(proposals, answers, strict=True):
-            assert lake.database.propose_soon(proposal, answer, lambda: None)
+            assert lake.database.enqueue(proposal, answer, lambda: None)
     assert answers[0].result(PATIENCE).answer.commits[table_id].version == 2
     assert isinstance(answers[1].exception(PATIENCE), InvalidArgumentError)
     assert answers[2].result(PATIENCE).answer.commits[table_id].version == 3
@@ -236,7 +236,7 @@ def waiting(lake: House, table_id: TableId, version: int) -> Future[Any]:
     """Propose to a table on which another transaction has the turn."""
     answer = Future[Any]()
     proposal = lake.proposal(table_id, version, add("waiting"))
-    assert lake.database.propose_soon(proposal, answer, lambda: None)
+    assert lake.database.enqueue(proposal, answer, lambda: None)
     return answer
 
 
@@ -278,7 +278,7 @@ def test_a_proposal_that_waits_is_refused_with_its_batch_and_not_decided_later(
     with held(lake):
         answer = waiting(lake, hot, 2)
         proposal = lake.proposal(other, 2, add("beside"))
-        assert lake.database.propose_soon(proposal, beside, lambda: None)
+        assert lake.database.enqueue(proposal, beside, lambda: None)
     for refused in (answer, beside):
         assert isinstance(refused.exception(PATIENCE), UnavailableError)
     lake.clock.ms += lake.settings.ticket_ms  # the turn is over
@@ -444,7 +444,7 @@ def test_what_arrives_while_another_process_has_the_lock_is_decided_with_one_bat
     with other.database._store.write():
         for answer in answers:
             proposal = lake.proposal(table_id, 4, add(str(id(answer))))
-            assert lake.database.propose_soon(proposal, answer, lambda: None)
+            assert lake.database.enqueue(proposal, answer, lambda: None)
             eventually(lambda: "write" in watched.calls)  # it waits for the lock
     ratified = [answer.result(PATIENCE).answer.commits[table_id].version for answer in answers]
     assert ratified == [4, 5, 6, 7, 8]
@@ -476,7 +476,7 @@ def test_while_another_process_commits_changes_and_proposals_share_a_unit(
         failing = ratifier.submit("fail", fail)
         for each, answer in zip((table_id, dropped, table_id), answers, strict=True):
             proposal = lake.proposal(each, 4 if each == table_id else 2, add(f"f{id(answer)}"))
-            assert lake.database.propose_soon(proposal, answer, lambda: None)
+            assert lake.database.enqueue(proposal, answer, lambda: None)
         dropping = ratifier.submit("drop", drop)
     assert isinstance(failing.exception(PATIENCE), ZeroDivisionError)
     assert dropping.result(PATIENCE) is None

@@ -198,7 +198,7 @@ def test_a_file_proposed_by_name_gets_its_answer_after_an_older_copy_was_repaire
 
     def propose(staged: Staged) -> Answer:
         before = lake.database.describe(table_id, Version(1))
-        return lake.database.propose_staged(StagedProposal(before, Version(1), staged)).answer
+        return lake.database.decide(StagedProposal(before, Version(1), staged)).answer
 
     commit, staged = stage()
     for number in range(9):  # other attempts at the version, of the same size

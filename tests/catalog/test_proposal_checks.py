@@ -281,7 +281,7 @@ def test_what_must_be_checked_on_storage_first_is_not_taken_at_once(inline_lake:
     lake.catalog.publish(table_id)
     put_ahead(lake, table_id)
     late = transaction(part(table_id, 2, add()))
-    assert not lake.database.propose_soon(late, Future(), lambda: None)
+    assert not lake.database.enqueue(late, Future(), lambda: None)
     with pytest.raises(LogAheadError):
         lake.catalog.propose(late)
 
@@ -295,8 +295,8 @@ def test_a_commit_whose_file_is_to_be_looked_for_is_not_taken_at_once(inline_lak
     missing = transaction(part(table_id, 2, add("missing.parquet", size=64 << 20)))
     nothing_to_see = transaction(part(table_id, 2, remove(add())))
     assert rules(lake.catalog.propose(missing)) == {"file-missing"}
-    assert not lake.database.propose_soon(missing, Future(), lambda: None)
-    assert lake.database.propose_soon(nothing_to_see, Future(), lambda: None)
+    assert not lake.database.enqueue(missing, Future(), lambda: None)
+    assert lake.database.enqueue(nothing_to_see, Future(), lambda: None)
 
 
 @pytest.mark.parametrize("limit", [100, 1 << 20])
@@ -308,7 +308,7 @@ def test_a_staged_commit_is_taken_at_once_if_its_file_is_in_memory_and_will_be_k
     table_id = lake.create().table_id
     won(lake.propose(table_id, 1, add()))
     answer = Future[Decided | Need]()
-    is_taken = lake.database.propose_soon(lake.proposal(table_id, 2, add()), answer, lambda: None)
+    is_taken = lake.database.enqueue(lake.proposal(table_id, 2, add()), answer, lambda: None)
     assert is_taken is (limit > 100)  # a file that is not kept must be synced first
     if is_taken:
         assert isinstance(decided := answer.result(), Decided)
@@ -326,13 +326,13 @@ def test_a_staged_commit_that_only_a_disk_can_answer_is_not_taken_at_once(lake: 
     other = replaced(proposal.parts[0], content=replaced(staged, size=staged.size + 1))
     for wrong in (other, replaced(other, version=Version(3))):
         late = replaced(proposal, parts=(wrong,))
-        assert not lake.database.propose_soon(late, Future(), lambda: None)
+        assert not lake.database.enqueue(late, Future(), lambda: None)
     file = lake.log(table_id).store.local_path(f"{STAGED}/{staged.file_name}")
     assert file is not None
     with Path(file).open("rb") as opened:
         os.fsync(opened.fileno())
         os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    assert not lake.database.propose_soon(proposal, Future(), lambda: None)
+    assert not lake.database.enqueue(proposal, Future(), lambda: None)
     won(lake.catalog.propose(proposal))
 
 
@@ -460,7 +460,7 @@ def test_an_engine_that_lost_its_answer_is_not_told_of_another_engines_commit(
 
     def propose(file: Staged) -> Answer:
         before = lake.database.describe(table_id, Version(1))
-        return lake.database.propose_staged(StagedProposal(before, Version(1), file)).answer
+        return lake.database.decide(StagedProposal(before, Version(1), file)).answer
 
     first = won(propose(files[0]))
     assert isinstance(propose(files[1]), VersionTaken)

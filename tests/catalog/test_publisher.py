@@ -90,12 +90,12 @@ def test_what_is_committed_is_published_soon_whatever_road_it_came(
         answer = Future[Any]()
         match road, proposal.parts[0].content:
             case "inline, at once", _:
-                assert house.database.propose_soon(proposal, answer, lambda: None)
+                assert house.database.enqueue(proposal, answer, lambda: None)
             case "staged", _:
                 answer.set_result(house.catalog.propose(proposal))
             case _, Staged() as staged:
                 before = house.database.describe(table_id, Version(2))
-                decided = house.database.propose_staged(StagedProposal(before, Version(2), staged))
+                decided = house.database.decide(StagedProposal(before, Version(2), staged))
                 answer.set_result(decided.answer)
         found = answer.result(PATIENCE)
         assert isinstance(found.answer if isinstance(found, Decided) else found, Ratified)

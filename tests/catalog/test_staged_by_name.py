@@ -50,7 +50,7 @@ def put(
 
 def propose(lake: House, table_id: TableId, version: int, staged: Staged) -> Answer:
     before = lake.database.describe(table_id, Version(version))
-    return lake.database.propose_staged(StagedProposal(before, Version(version), staged)).answer
+    return lake.database.decide(StagedProposal(before, Version(version), staged)).answer
 
 
 def test_a_file_is_ratified_by_its_name_and_again_gets_the_first_answer(lake: House) -> None:
@@ -143,7 +143,7 @@ def test_what_the_sender_said_of_a_file_is_held_against_it(lake: House) -> None:
     staged = put(lake, table_id, 1)
     says = Violation(rule="not-as-declared", says="it has a file")
     with pytest.raises(InvalidCommitError, match="it has a file"):
-        lake.database.propose_staged(
+        lake.database.decide(
             StagedProposal(
                 lake.database.describe(table_id, Version(1)),
                 Version(1),
@@ -165,9 +165,8 @@ def test_what_a_commit_left_is_told_without_a_question(
     for version, actions in enumerate([(file,), (configured,), (remove(file),)], 1):
         before = lake.database.describe(table_id, Version(version))
         staged = put(lake, table_id, version, *actions)
-        answer, described = lake.database.propose_staged(
-            StagedProposal(before, Version(version), staged)
-        )
+        decided = lake.database.decide(StagedProposal(before, Version(version), staged))
+        answer, described = decided.answer, lake.database.table_after(before, decided)
         assert isinstance(answer, Ratified)
         with monkeypatch.context() as patch:
             patch.setattr(lake.database._store, "read", None)
@@ -181,14 +180,13 @@ def test_what_a_commit_left_is_looked_up_where_it_was_not_told_before(inline_lak
     inline_lake.propose(table_id, 1, add())  # in no file, so that it is published first
     before = inline_lake.database.describe(table_id, Version(2))
     staged = put(inline_lake, table_id, 2)
-    answer, described = inline_lake.database.propose_staged(
-        StagedProposal(before, Version(2), staged)
-    )
+    decided = inline_lake.database.decide(StagedProposal(before, Version(2), staged))
+    answer, described = decided.answer, inline_lake.database.table_after(before, decided)
     assert isinstance(answer, Ratified)
     inline_lake.propose(table_id, 3, add())
-    again, later = inline_lake.database.propose_staged(
-        StagedProposal(inline_lake.database.describe(table_id, Version(2)), Version(2), staged)
-    )
+    newer = inline_lake.database.describe(table_id, Version(2))
+    decided = inline_lake.database.decide(StagedProposal(newer, Version(2), staged))
+    again, later = decided.answer, inline_lake.database.table_after(newer, decided)
     assert isinstance(again, Ratified)
     assert (
         inline_lake.database.describe_after(before, described, answer.commits[table_id]).latest == 3

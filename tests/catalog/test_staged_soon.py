@@ -205,9 +205,9 @@ def test_a_proposal_for_an_external_table_is_not_queued(tmp_path: Path) -> None:
     before = server.describe(name)
     assert server.kept_description(name) == before
     proposed = StagedProposal(before, Version(1), lake.puts[0].staged)
-    assert not server.propose_staged_soon(proposed, Future(), lambda: None)
+    assert not server.enqueue(proposed, Future(), lambda: None)
     with pytest.raises(InvalidArgumentError):
-        server.propose_staged(proposed)
+        server.decide(proposed)
     lake.close()
 
 

@@ -265,7 +265,7 @@ class TwoServers:
         answer = Answer()
         proposed = StagedProposal(before, put.version, put.staged, put.judge)
         try:
-            meaning = commits.propose_soon(server, proposed, None, answer)  # type: ignore[arg-type]
+            meaning = commits.enqueue(server, proposed, None, answer)  # type: ignore[arg-type]
         except HeadgateError:
             return None
         if meaning is None:

@@ -43,6 +43,7 @@ from headgate.protocol.commit.facts import (
     Gathered,
     Head,
     Ratification,
+    RatifiedPart,
     Rejection,
     Rules,
     Turn,
@@ -458,7 +459,9 @@ def with_winners(unit: ReadUnit, decided: Decided) -> Decided:
 def _recorded(unit: ReadUnit, txn_id: TxnId) -> Ratification | Rejection | None:
     ratified = unit.transaction_commits(txn_id)
     if ratified:
-        return Ratification({table_id: row.intent for table_id, row in ratified})
+        return Ratification(
+            {id: RatifiedPart(row.intent, row.version, row.file_name) for id, row in ratified}
+        )
     rejection = unit.rejection(txn_id)
     return None if rejection is None else Rejection(rejection.intent)
 

@@ -24,6 +24,7 @@ from headgate.catalog.integrity_watch import IntegrityWatch
 from headgate.catalog.lease_holders import name_of_this_process
 from headgate.catalog.listeners import ListenerService
 from headgate.catalog.namespaces import NamespaceService
+from headgate.catalog.part_reader import PartReader
 from headgate.catalog.proposer import Proposer
 from headgate.catalog.publisher import Publisher
 from headgate.catalog.purge import Purger
@@ -103,19 +104,12 @@ class Catalog(Component):
         self.timeline = reader.timeline
         self.timeline_page = reader.timeline_page
 
-        self._proposer = proposer = Proposer(
-            shared,
-            decider,
-            self._publisher,
-            feed,
-            snapshot_of=self._snapshot,
-            proposers=proposers,
-        )
+        parts = PartReader(shared, self._snapshot)
+        proposer = Proposer(shared, decider, parts, self._publisher, feed, proposers=proposers)
         self.propose = proposer.propose
-        self.propose_soon = proposer.propose_soon
-        self.propose_staged = proposer.propose_staged
-        self.propose_staged_soon = proposer.propose_staged_soon
-        self.staged_answer = proposer.staged_answer
+        self.enqueue = proposer.enqueue
+        self.decide = proposer.decide
+        self.table_after = proposer.table_after
         self.hold_back = proposer.hold_back
 
         self.publish = self._publisher.publish
@@ -193,7 +187,7 @@ class Catalog(Component):
             purger,
             self._housekeeper,
             snapshot_of=self._snapshot,
-            look_again=proposer.look_again,
+            look_again=parts.look_again,
         ).inspect
         if publisher:
             self._publisher.start()

@@ -55,7 +55,7 @@ def _proposal(call: Call) -> Proposal:
 
 def _propose_soon(call: Call, pending: PendingAnswer) -> Finish | None:
     proposal = _proposal(call)
-    if not call.catalog.propose_soon(proposal, pending, pending.wake):
+    if not call.catalog.enqueue(proposal, pending, pending.wake):
         return None
     return lambda decided: _as_body(call, proposal, decided.answer)
 

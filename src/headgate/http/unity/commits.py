@@ -5,7 +5,7 @@ from functools import partial
 
 from headgate.api.messages import Answer, Ratified, RatifiedCommit, TableInfo, VersionTaken
 from headgate.catalog.decider import Decided
-from headgate.catalog.proposer import StagedAnswer, StagedProposal
+from headgate.catalog.proposer import StagedProposal
 from headgate.catalog.service import Catalog
 from headgate.errors import ConflictError, InvalidCommitError, LogDivergedError
 from headgate.http.async_answers import PendingAnswer
@@ -28,7 +28,7 @@ def refuse_wrong_claim(before: TableInfo, upto: int) -> None:
         raise invalid(f"Version {upto} of {before.name} is not published: {latest} is the latest.")
 
 
-def propose_soon(
+def enqueue(
     catalog: Catalog, proposed: StagedProposal, claim: int | None, pending: PendingAnswer
 ) -> Callable[[Decided], tuple[TableInfo, RatifiedCommit]] | None:
     """Queue a staged file without blocking; None if it must be proposed by `propose`.
@@ -37,11 +37,9 @@ def propose_soon(
     """
     if proposed.before.last_without_file is not None:
         return None  # the answer would wait until it is published
-    if not catalog.propose_staged_soon(proposed, pending, pending.wake):
+    if not catalog.enqueue(proposed, pending, pending.wake):
         return None
-    return lambda decided: _committed(
-        catalog, proposed, claim, catalog.staged_answer(proposed, decided)
-    )
+    return lambda decided: _committed(catalog, proposed, claim, decided)
 
 
 def staged(
@@ -69,18 +67,18 @@ def propose(
     before = proposed.before
     if before.diverged is not None and not is_replay(catalog, proposed):
         raise LogDivergedError(before.diverged)
-    return _committed(catalog, proposed, claim, catalog.propose_staged(proposed))
+    return _committed(catalog, proposed, claim, catalog.decide(proposed))
 
 
 def _committed(
-    catalog: Catalog, proposed: StagedProposal, claim: int | None, answered: StagedAnswer
+    catalog: Catalog, proposed: StagedProposal, claim: int | None, decided: Decided
 ) -> tuple[TableInfo, RatifiedCommit]:
-    before, (answer, after) = proposed.before, answered
-    ratified = _ratified(answer, proposed)
+    before = proposed.before
+    ratified = _ratified(decided.answer, proposed)
     if claim is not None and claim > before.published:
         # The commit is ratified: an error of the claim cannot undo it.
         catalog.confirm_published_later(before.table_id, Version(claim))
-    return after, ratified.commits[before.table_id]
+    return catalog.table_after(before, decided), ratified.commits[before.table_id]
 
 
 def valid_claim(before: TableInfo, upto: int | None, commit: bodies.Commit) -> int | None:

@@ -17,8 +17,8 @@ from headgate.http.async_answers import PendingAnswer
 from headgate.http.operations import Call, Finish, Operations, Pool
 from headgate.http.unity import bodies, problems, table_views
 from headgate.http.unity.commits import (
+    enqueue,
     propose,
-    propose_soon,
     refuse_wrong_claim,
     staged,
     valid_claim,
@@ -60,7 +60,7 @@ def _commit_soon(call: Call, pending: PendingAnswer) -> Finish | None:
         if before is None or body.commit_info is None:
             return None
         proposed, claim = _proposed(body, body.commit_info, before)
-        meaning = propose_soon(call.catalog, proposed, claim, pending)
+        meaning = enqueue(call.catalog, proposed, claim, pending)
     except HeadgateError:
         return None  # the table may have changed since: it is looked at again
     if meaning is None:

@@ -22,9 +22,9 @@ from headgate.http.budget import SMALL
 from headgate.http.operations import Call, Finish, Operations, Pool
 from headgate.http.unity import bodies, columns, external_tables, new_tables, problems, table_views
 from headgate.http.unity.commits import (
+    enqueue,
     is_replay,
     propose,
-    propose_soon,
     refuse_wrong_claim,
     staged,
     valid_claim,
@@ -145,7 +145,7 @@ def _commit_soon(call: Call, pending: PendingAnswer) -> Finish | None:
             return None
         proposed = _proposed(asked, before, add)
         claim = valid_claim(before, asked.claim, add.commit)
-        meaning = propose_soon(call.catalog, proposed, claim, pending)
+        meaning = enqueue(call.catalog, proposed, claim, pending)
     except HeadgateError:
         return None  # the table may have changed since: it is looked at again
     if meaning is None:

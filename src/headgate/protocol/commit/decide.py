@@ -203,17 +203,25 @@ def compare(facts: Facts, proposal: ExaminedProposal) -> Iterator[Conflict]:
 # Recorded before
 
 
-def _replay(recorded: Ratification | Rejection, proposal: ExaminedProposal) -> Replay | Refuse:
+def _replay(
+    recorded: Ratification | Rejection, proposal: ExaminedProposal
+) -> Replay | Refuse | Restage:
     """Return the first answer, or refuse a txnId with another intent. Spec: CM-42."""
     txn_id = proposal.txn_id
     match recorded:
-        case Ratification(intents):
-            if intents.keys() != {part.table_id for part in proposal.parts}:
+        case Ratification(ratified):
+            if ratified.keys() != {part.table_id for part in proposal.parts}:
                 problem = "was ratified for other tables"
-            # The content that such engines stage again under a txnId may differ by more than a
-            # rebase.
-            elif not proposal.by_version and any(
-                bytes.fromhex(part.examined.intent) != intents[part.table_id]
+            elif proposal.by_version:
+                # The content that such engines stage again under a txnId may differ by more than
+                # a rebase, so the file is compared.
+                [part] = proposal.parts
+                won = ratified[part.table_id]
+                if won.version == part.version:
+                    return Replay() if won.file_name == part.file_name else Restage(None)
+                problem = f"is already committed as version {won.version} of table {part.table_id}"
+            elif any(
+                bytes.fromhex(part.examined.intent) != ratified[part.table_id].intent
                 for part in proposal.parts
             ):
                 problem = "was ratified with other content"

@@ -108,10 +108,18 @@ class Closed(NamedTuple):
     version: actions.Version
 
 
-class Ratification(NamedTuple):
-    """A txnId was ratified: with this intent for each table."""
+class RatifiedPart(NamedTuple):
+    """What became of one table's part of a ratified proposal."""
 
-    intents: Mapping[actions.TableId, bytes]
+    intent: bytes
+    version: actions.Version
+    file_name: str | None
+
+
+class Ratification(NamedTuple):
+    """A txnId was ratified: with these parts."""
+
+    parts: Mapping[actions.TableId, RatifiedPart]
 
 
 class Rejection(NamedTuple):
