@@ -81,7 +81,6 @@ class Proposer(Component):
         reader: PartReader,
         publisher: Publisher,
         feed: EventFeed,
-        *,
         proposers: int | None,
     ) -> None:
         super().__init__(shared)

@@ -81,20 +81,50 @@ class Catalog(Component):
         called with the reason when the catalog can change nothing any more, unless it was closed.
         """
         settings = settings or Settings()
-        waits = settings if publisher else _without_throttling(settings)
-        self._decider = decider = Decider(clock, waits)
+        decider = Decider(clock, settings if publisher else _without_throttling(settings))
         ratifier = Ratifier(store, decider, clock, settings, on_stopped)
         holder = name_of_this_process(ids.random())
         shared = Shared(store, ratifier, root, store_for, clock, ids, settings, holder)
         super().__init__(shared)
         self._publisher = Publisher(shared, in_process=publisher_process)
-        self._feed = feed = EventFeed(shared)
-        self._listeners = listeners = ListenerService(shared, feed)
+        self._feed = EventFeed(shared)
+        self._listeners = ListenerService(shared, self._feed)
         purger = Purger(shared)
         self._housekeeper = Housekeeper(shared, purger)
         self._integrity = IntegrityWatch(shared)
-
+        allowed = AllowedLocations(shared, any_location=any_location)
         reader = Reader(shared)
+        parts = PartReader(shared, self._snapshot)
+
+        self._offer_reads(reader)
+        self._offer_commits(
+            Proposer(shared, decider, parts, self._publisher, self._feed, proposers)
+        )
+        self._offer_namespaces(NamespaceService(shared, allowed), allowed)
+        self._offer_tables(
+            TableService(shared, allowed, reader, self._publisher, self._feed), purger
+        )
+        self._offer_descriptions(Descriptions(shared, allowed, self._publisher))
+        self._offer_events()
+        self._offer_administration(TokenService(shared))
+        self.fsck = Inspector(
+            shared,
+            decider,
+            self._publisher,
+            purger,
+            self._housekeeper,
+            snapshot_of=self._snapshot,
+            look_again=parts.look_again,
+        ).inspect
+        if publisher:
+            self._publisher.start()
+        if housekeeping:
+            self._housekeeper.start()
+            self._integrity.start()
+
+    # The methods of each part are methods of the catalog
+
+    def _offer_reads(self, reader: Reader) -> None:
         self.resolve = reader.resolve
         self.resolve_many = reader.resolve_many
         self.sequence_at = reader.sequence_at
@@ -104,29 +134,25 @@ class Catalog(Component):
         self.timeline = reader.timeline
         self.timeline_page = reader.timeline_page
 
-        parts = PartReader(shared, self._snapshot)
-        proposer = Proposer(shared, decider, parts, self._publisher, feed, proposers=proposers)
+    def _offer_commits(self, proposer: Proposer) -> None:
         self.propose = proposer.propose
         self.enqueue = proposer.enqueue
         self.decide = proposer.decide
         self.table_after = proposer.table_after
         self.hold_back = proposer.hold_back
-
         self.publish = self._publisher.publish
         self.confirm_published = self._publisher.confirm
         self.confirm_published_later = self._publisher.confirm_later
         self.add_file = self._publisher.add_file
-        reports = CommitReportSums(shared)
+        reports = CommitReportSums(self._shared)
         self.report_commit = reports.add
         self.commit_reports = reports.total
 
-        allowed = AllowedLocations(shared, any_location=any_location)
+    def _offer_namespaces(self, namespaces: NamespaceService, allowed: AllowedLocations) -> None:
         self.locations = allowed.entries
         self.add_location = allowed.add
         self.remove_location = allowed.remove
         self.check_location = allowed.check
-
-        namespaces = NamespaceService(shared, allowed)
         self.namespaces = namespaces.names
         self.namespace_creation_times = namespaces.creation_times
         self.details = namespaces.details
@@ -136,7 +162,7 @@ class Catalog(Component):
         self.rename_catalog = namespaces.rename_catalog
         self.drop_namespace = namespaces.drop
 
-        tables = TableService(shared, allowed, reader, self._publisher, feed)
+    def _offer_tables(self, tables: TableService, purger: Purger) -> None:
         self.tables = tables.entries
         self.table_page = tables.page
         self.table_at = tables.table_at
@@ -153,7 +179,7 @@ class Catalog(Component):
         self.purge_table = purger.purge
         self.expire_staging = purger.expire_staging
 
-        descriptions = Descriptions(shared, allowed, self._publisher)
+    def _offer_descriptions(self, descriptions: Descriptions) -> None:
         self.kept_description = descriptions.kept
         self.describe = descriptions.describe
         self.describe_briefly = descriptions.describe_briefly
@@ -165,35 +191,21 @@ class Catalog(Component):
         self.location_of = descriptions.location_of
         self.open_path = descriptions.open_path
 
-        self.events = feed.read
-        self.events_soon = feed.wait_for_page
-        self.listen = listeners.listen
-        self.deliver = listeners.deliver
-        self.listeners = listeners.entries
-        self.put_listener = listeners.put
-        self.delete_listener = listeners.delete
+    def _offer_events(self) -> None:
+        self.events = self._feed.read
+        self.events_soon = self._feed.wait_for_page
+        self.listen = self._listeners.listen
+        self.deliver = self._listeners.deliver
+        self.listeners = self._listeners.entries
+        self.put_listener = self._listeners.put
+        self.delete_listener = self._listeners.delete
 
-        tokens = TokenService(shared)
+    def _offer_administration(self, tokens: TokenService) -> None:
         self.principal_of = tokens.principal_of
         self.create_token = tokens.create
         self.tokens = tokens.entries
         self.revoke_token = tokens.revoke
-
         self.keep_house = self._housekeeper.run
-        self.fsck = Inspector(
-            shared,
-            decider,
-            self._publisher,
-            purger,
-            self._housekeeper,
-            snapshot_of=self._snapshot,
-            look_again=parts.look_again,
-        ).inspect
-        if publisher:
-            self._publisher.start()
-        if housekeeping:
-            self._housekeeper.start()
-            self._integrity.start()
 
     def close(self) -> None:
         """Deliver and publish what this process committed, for a limited time; close the store."""
