@@ -11,7 +11,8 @@ from pathlib import Path
 
 from bench.prepared import NAME, SCHEMA, Prepared, add_file, append_inline, kept
 from headgate._connect import connect, open_store
-from headgate.catalog.stores.port import CatalogClock, CommitRow, TableRow, WriteUnit
+from headgate.catalog.stores.rows import CatalogClock, CommitRow, TableRow
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.client.session import Session
 from headgate.client.table import Table
 from headgate.clock import RandomIds, SystemClock

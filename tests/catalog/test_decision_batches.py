@@ -14,7 +14,8 @@ from headgate import failpoints
 from headgate.api.messages import Answer, Ratified, Rejected, VersionTaken
 from headgate.catalog.decider import ABANDONED, Decided, file_key
 from headgate.catalog.ratifier import _UnitWork
-from headgate.catalog.stores.port import Batch, Epoch, InDoubtError, RejectionRow, WriteUnit
+from headgate.catalog.stores.rows import Batch, Epoch, InDoubtError, RejectionRow
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.errors import (
     InvalidArgumentError,
     OutcomeUnknownError,

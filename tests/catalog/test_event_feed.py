@@ -14,7 +14,7 @@ from headgate.api.events import Event, NameChange, TableCommit
 from headgate.api.messages import Proposal, Ratified, Rejected
 from headgate.catalog import event_feed
 from headgate.catalog.service import Catalog
-from headgate.catalog.stores.port import ReadUnit
+from headgate.catalog.stores.reader import ReadUnit
 from headgate.errors import InTheFutureError, InvalidArgumentError
 from headgate.names import TableName
 from headgate.protocol.actions import Sequence

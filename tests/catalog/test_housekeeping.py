@@ -22,7 +22,7 @@ from headgate.catalog import housekeeping, staged_file_cleanup
 from headgate.catalog.purge import Purger
 from headgate.catalog.service import Catalog
 from headgate.catalog.staged_file_cleanup import StagedFileCleaner
-from headgate.catalog.stores.port import AnswerRow, RejectionRow, TableRow
+from headgate.catalog.stores.rows import AnswerRow, RejectionRow, TableRow
 from headgate.catalog.tails import lease_of
 from headgate.clock import SystemClock
 from headgate.errors import RefusedError, VersionGoneError

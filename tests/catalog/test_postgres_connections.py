@@ -13,13 +13,11 @@ import pytest
 from headgate.catalog.decider import Decider
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores import postgres
-from headgate.catalog.stores.port import (
-    Epoch,
-    InDoubtError,
-    RolledBackError,
-    WriteUnit,
-)
 from headgate.catalog.stores.postgres import PostgresStore
+from headgate.catalog.stores.postgres_units import Connection, PostgresReadUnit
+from headgate.catalog.stores.reader import ReadUnit
+from headgate.catalog.stores.rows import Epoch, InDoubtError, RolledBackError
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.clock import SystemClock
 from headgate.errors import (
     UnavailableError,
@@ -166,13 +164,16 @@ def test_readers_above_the_limit_wait_for_a_connection(
 ) -> None:
     store = open_postgres(readers=2)
     together = threading.Barrier(2)
+    active: list[int] = []
     most: list[int] = []
 
-    def read(_: int) -> None:
+    def read(number: int) -> None:
         with store.read() as unit:
+            active.append(number)
             unit.clock()
             together.wait(20)  # they come in pairs, and never in threes
-            most.append(len(store._lent))
+            most.append(len(active))
+            active.remove(number)
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(read, range(8)))
@@ -194,12 +195,12 @@ def test_idle_connections_that_broke_are_replaced(
     insert(store, 1)
     with store.read() as one, store.read() as two:
         assert one.clock() == two.clock()
-    assert len(store._idle) == 2
-    end_backends(postgres_server, *store._idle, store._writer)
+    assert len(store._pool._idle) == 2
+    end_backends(postgres_server, *store._pool._idle, store._writer)
     assert found(store).id == table_id(1)
     insert(store, 2)
     assert found(store, 2).id == table_id(2)
-    assert len(store._idle) == 1
+    assert len(store._pool._idle) == 1
 
 
 def test_a_reader_whose_connection_breaks_fails_and_the_next_one_reads(
@@ -208,7 +209,7 @@ def test_a_reader_whose_connection_breaks_fails_and_the_next_one_reads(
     insert(store, 1)
     with store.read() as unit:
         unit.clock()
-        end_backends(postgres_server, *store._lent)
+        end_backends(postgres_server, connection_of(unit))
         with pytest.raises(UnavailableError, match="cannot be used"):
             unit.clock()
     assert found(store).id == table_id(1)
@@ -220,17 +221,23 @@ def test_few_connections_are_kept_for_later_readers(
     insert(store, 1)
     for _ in range(5):
         found(store)
-    assert len(store._idle) == 1
-    monkeypatch.setattr(postgres, "_MAX_IDLE_READERS", 2)
-    at_once(5, lambda _: read_slowly(store))
-    assert len(store._idle) == 2
-    assert store._lent == []
+    assert len(store._pool._idle) == 1
+    monkeypatch.setattr(store._pool, "_most", 2)
+    used = at_once(5, lambda _: read_slowly(store))
+    assert len(store._pool._idle) == 2
+    assert {one for one in used if not one.closed} == {*store._pool._idle}
 
 
-def read_slowly(store: PostgresStore) -> None:
+def connection_of(unit: ReadUnit) -> Connection:
+    assert isinstance(unit, PostgresReadUnit)
+    return unit.connection
+
+
+def read_slowly(store: PostgresStore) -> Connection:
     with store.read() as unit:
         unit.clock()
         time.sleep(0.1)
+        return connection_of(unit)
 
 
 def test_a_closed_store_refuses_use_and_lets_a_reader_finish(store: PostgresStore) -> None:
@@ -247,7 +254,8 @@ def test_a_closed_store_refuses_use_and_lets_a_reader_finish(store: PostgresStor
     ):
         with pytest.raises(UnavailableError, match=r"is closed.*Connect again"):
             use()
-    assert store._lent == []
+    assert connection_of(unit).closed
+    assert store._pool._idle == []
     store.close()
 
 

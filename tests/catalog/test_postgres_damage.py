@@ -5,8 +5,8 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from headgate.catalog.stores.port import CatalogClock
 from headgate.catalog.stores.postgres import PostgresStore, database_id
+from headgate.catalog.stores.rows import CatalogClock
 from headgate.clock import SystemClock
 from headgate.errors import DamagedError
 from headgate.protocol.actions import Sequence, TxnId

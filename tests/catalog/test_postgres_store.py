@@ -14,13 +14,9 @@ import pytest
 
 from headgate import failpoints
 from headgate.catalog.stores import reader
-from headgate.catalog.stores.port import (
-    Batch,
-    CatalogClock,
-    CatalogStore,
-    Publication,
-)
+from headgate.catalog.stores.port import CatalogStore
 from headgate.catalog.stores.postgres import PostgresStore
+from headgate.catalog.stores.rows import Batch, CatalogClock, Publication
 from headgate.clock import SystemClock
 from headgate.errors import (
     InvalidArgumentError,

@@ -17,7 +17,7 @@ import pytest
 from headgate.api.messages import Part, Proposal, Ratified
 from headgate.catalog.decider import Decided
 from headgate.catalog.proposer import StagedProposal
-from headgate.catalog.stores.port import ReadUnit
+from headgate.catalog.stores.reader import ReadUnit
 from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.catalog.workers import FEW
 from headgate.errors import (

@@ -13,14 +13,11 @@ import pytest
 from headgate import failpoints
 from headgate.catalog.decider import Decider
 from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.stores.port import (
-    CatalogStore,
-    InDoubtError,
-    ReadUnit,
-    RolledBackError,
-    WriteUnit,
-)
+from headgate.catalog.stores.port import CatalogStore
+from headgate.catalog.stores.reader import ReadUnit
+from headgate.catalog.stores.rows import InDoubtError, RolledBackError
 from headgate.catalog.stores.sqlite import SQLiteStore
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.clock import SystemClock
 from headgate.errors import (
     NotFoundError,

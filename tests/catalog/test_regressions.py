@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headgate.api.messages import Part, Proposal, Ratified, Rejected, VersionTaken
-from headgate.catalog.stores.port import ReadUnit
+from headgate.catalog.stores.reader import ReadUnit
 from headgate.errors import HeadgateError, NotEmptyError, UnavailableError
 from headgate.names import TableName
 from headgate.protocol.actions import Version

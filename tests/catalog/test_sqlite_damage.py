@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import headgate
-from headgate.catalog.stores.port import CatalogClock, InDoubtError
+from headgate.catalog.stores.rows import CatalogClock, InDoubtError
 from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.clock import SystemClock
 from headgate.errors import DamagedError
@@ -183,7 +183,7 @@ def test_a_schema_that_another_program_changed_is_damage(
 
 def test_an_emptied_log_is_damage(store: SQLiteStore, path: Path) -> None:
     os.truncate(beside(path, "-wal"), 0)
-    store._idle[:] = [store._connect(apsw.SQLITE_OPEN_READWRITE)]  # with no page in memory
+    store._pool._idle[:] = [store._connect(apsw.SQLITE_OPEN_READWRITE)]  # with no page in memory
     with pytest.raises(DamagedError):
         found(store)
     with pytest.raises(DamagedError):

@@ -14,14 +14,11 @@ import apsw
 import pytest
 
 from headgate import failpoints
-from headgate.catalog.stores.port import (
-    Batch,
-    CatalogClock,
-    CatalogStore,
-    InDoubtError,
-    StoreConstraintError,
-)
+from headgate.catalog.stores.port import CatalogStore
+from headgate.catalog.stores.reader import ReadUnit
+from headgate.catalog.stores.rows import Batch, CatalogClock, InDoubtError, StoreConstraintError
 from headgate.catalog.stores.sqlite import SQLiteStore
+from headgate.catalog.stores.sqlite_units import SQLiteReadUnit
 from headgate.clock import SystemClock
 from headgate.errors import (
     AlreadyExistsError,
@@ -85,19 +82,27 @@ def pragma(connection: apsw.Connection, name: str) -> object:
     return value
 
 
+def connection_of(unit: ReadUnit) -> apsw.Connection:
+    assert isinstance(unit, SQLiteReadUnit)
+    return unit._connection
+
+
 @req("CM-12")
 def test_every_connection_uses_wal_and_full_sync(store: SQLiteStore) -> None:
     ready = threading.Barrier(4)
+    connections = {store._writer}
 
     def read(_: int) -> None:
-        with store.read():
+        with store.read() as unit:
+            connections.add(connection_of(unit))
             ready.wait(10)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(read, range(4)))
     insert(store, 1)
-    assert len(store._connections) == 5  # the writer's, and as many as ever read at once
-    for connection in store._connections:
+    assert len(connections) == 5  # the writer's, and as many as ever read at once
+    assert {store._writer, *store._pool._idle} == connections
+    for connection in connections:
         assert pragma(connection, "journal_mode") == "wal"
         assert pragma(connection, "synchronous") == 2  # FULL
         assert pragma(connection, "foreign_keys") == 1
@@ -109,7 +114,7 @@ def test_ended_threads_leave_no_connections(store: SQLiteStore) -> None:
         thread = threading.Thread(target=found, args=(store,))
         thread.start()
         thread.join()
-    assert len(store._connections) == 2
+    assert len(store._pool._idle) == 1
 
 
 @pytest.mark.slow
@@ -384,7 +389,10 @@ def test_closing_a_store_lets_an_active_reader_finish(store: SQLiteStore) -> Non
         assert unit.table(row.id) == row
     with pytest.raises(UnavailableError, match="is closed"):
         found(store)
-    assert store._connections == []
+    for connection in (connection_of(unit), store._writer):
+        with pytest.raises(apsw.ConnectionClosedError):
+            connection.execute("SELECT 1")
+    assert store._pool._idle == []
 
 
 @shows("FS4")
@@ -547,12 +555,12 @@ def test_events_and_counts_do_not_scan_all_commits(
         return True
 
     with store.read() as unit:
-        connection = store._lent[-1]
+        connection = connection_of(unit)
         unit.events(Sequence(0), 1)
     with store.write() as unit:
         unit.advance_clock(CatalogClock(Sequence(1), 1), None)
     with store.read() as unit:
-        assert connection is store._lent[-1]
+        assert connection is connection_of(unit)
         connection.exec_trace = explain
         try:
             assert len(unit.events(Sequence(0), 9)) == 1

@@ -14,8 +14,9 @@ import pytest
 from headgate.api.messages import Answer, Ratified, VersionTaken
 from headgate.api.status import CommitReports
 from headgate.catalog.proposer import StagedProposal
-from headgate.catalog.stores.port import Batch, Epoch, InDoubtError, WriteUnit
-from headgate.catalog.stores.sqlite_writer import SQLiteWriteUnit
+from headgate.catalog.stores.rows import Batch, Epoch, InDoubtError
+from headgate.catalog.stores.sqlite_units import SQLiteWriteUnit
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.errors import (
     DamagedError,
     InvalidCommitError,

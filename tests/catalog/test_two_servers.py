@@ -17,8 +17,8 @@ import pytest
 
 from headgate.api.messages import Part, Proposal, Ratified, Rejected, VersionTaken
 from headgate.catalog.service import Catalog
-from headgate.catalog.stores.port import WriteUnit
 from headgate.catalog.stores.postgres import PostgresStore
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.clock import RandomIds, SystemClock
 from headgate.errors import OutcomeUnknownError, UnavailableError
 from headgate.names import TableName

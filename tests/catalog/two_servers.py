@@ -17,7 +17,8 @@ from headgate.api.messages import Part, Proposal, RatifiedCommit, TableInfo
 from headgate.api.port import Ref
 from headgate.catalog.proposer import StagedProposal
 from headgate.catalog.service import Catalog
-from headgate.catalog.stores.port import CatalogStore, TableRow
+from headgate.catalog.stores.port import CatalogStore
+from headgate.catalog.stores.rows import TableRow
 from headgate.clock import Clock
 from headgate.errors import HeadgateError
 from headgate.http.unity import commits

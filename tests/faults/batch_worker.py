@@ -10,8 +10,9 @@ from __future__ import annotations
 import sys
 import time
 
-from headgate.catalog.stores.port import Batch, CatalogClock, CatalogStore
+from headgate.catalog.stores.port import CatalogStore
 from headgate.catalog.stores.postgres import PostgresStore
+from headgate.catalog.stores.rows import Batch, CatalogClock
 from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.clock import SystemClock
 from headgate.protocol.actions import Sequence, TxnId, Version

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.catalog.stores.port import CatalogStore, Epoch
+from headgate.catalog.stores.port import CatalogStore
 from headgate.catalog.stores.postgres import PostgresStore
+from headgate.catalog.stores.rows import Epoch
 from headgate.protocol.actions import Sequence, TxnId, Version
 from headgate.protocol.table_states import TableStatus
 from tests.catalog.store_contract.batches import epoch

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.catalog.stores.port import LocationRow
+from headgate.catalog.stores.rows import LocationRow
 from headgate.client.session import Session
 from headgate.clock import RandomIds, SystemClock
 from headgate.errors import PermissionDeniedError, UnsupportedByCatalogError

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headgate.catalog.stores.port import RejectionRow
+from headgate.catalog.stores.rows import RejectionRow
 from headgate.protocol.actions import TxnId
 from tests.http.conftest import Served
 from tests.http.test_native_api import commit, content, key, make, propose

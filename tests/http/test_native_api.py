@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headgate.catalog.stores.port import InDoubtError
+from headgate.catalog.stores.rows import InDoubtError
 from headgate.clock import RandomIds
 from headgate.errors import UnavailableError
 from headgate.http.metrics import Gauge, Metrics

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from headgate.catalog.decider import Decided, Decider, Draft
 from headgate.catalog.heads import Heads
-from headgate.catalog.stores.port import WriteUnit
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.protocol.commit.decide import concerned
 from headgate.protocol.commit.facts import ExaminedProposal, Gathered
 

@@ -24,8 +24,8 @@ from headgate.catalog.decider import Decider
 from headgate.catalog.heads import Heads
 from headgate.catalog.ratifier import Ratifier, _UnitWork
 from headgate.catalog.service import Catalog
-from headgate.catalog.stores import sqlite_reader, sqlite_writer
-from headgate.catalog.stores.port import Batch, Epoch
+from headgate.catalog.stores import sqlite_units
+from headgate.catalog.stores.rows import Batch, Epoch
 from headgate.errors import UnavailableError
 from headgate.settings import Settings
 from headgate.storage.memory import MemoryStore
@@ -46,10 +46,10 @@ class Shared:
     seal: int  # the same for databases that hold the same
 
     def unit(self) -> Any:
-        return sqlite_reader.SQLiteReadUnit(self._connection())
+        return sqlite_units.SQLiteReadUnit(self._connection())
 
     def writing_unit(self) -> Any:
-        return sqlite_writer.SQLiteWriteUnit(self._connection())
+        return sqlite_units.SQLiteWriteUnit(self._connection())
 
     def _connection(self) -> apsw.Connection:
         connection = apsw.Connection(":memory:")

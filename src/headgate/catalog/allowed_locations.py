@@ -12,7 +12,8 @@ from typing import Final
 
 from headgate.api.status import LocationEntry
 from headgate.catalog.component import Component, Shared
-from headgate.catalog.stores.port import LocationRow, WriteUnit
+from headgate.catalog.stores.rows import LocationRow
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.errors import (
     AlreadyExistsError,
     InvalidArgumentError,

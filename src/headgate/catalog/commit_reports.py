@@ -10,7 +10,8 @@ from typing import Final
 from headgate.api.status import CommitReports, FileSizes
 from headgate.catalog import lookup
 from headgate.catalog.component import Component
-from headgate.catalog.stores.port import ReadUnit, WriteUnit
+from headgate.catalog.stores.reader import ReadUnit
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.protocol.actions import TableId
 from headgate.protocol.encoding import from_json, to_json
 

@@ -8,7 +8,9 @@ from typing import TypeVar
 
 from headgate.catalog.idempotency import RequestKey, once
 from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.stores.port import CatalogClock, CatalogStore, WriteUnit
+from headgate.catalog.stores.port import CatalogStore
+from headgate.catalog.stores.rows import CatalogClock
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.clock import Clock, Ids
 from headgate.protocol.actions import Sequence, TxnId
 from headgate.protocol.log import timestamps

@@ -16,18 +16,18 @@ from cachetools import LRUCache
 
 from headgate.api.messages import Answer, Ratified, RatifiedCommit, Rejected, VersionTaken
 from headgate.catalog.heads import Heads, KnownTable, Premise, as_winner, load_winners
-from headgate.catalog.stores.port import (
+from headgate.catalog.stores.port import CatalogStore
+from headgate.catalog.stores.reader import ReadUnit
+from headgate.catalog.stores.rows import (
     Batch,
     CatalogClock,
-    CatalogStore,
     CommitRow,
     Epoch,
     Publication,
-    ReadUnit,
     RejectionRow,
     TableRow,
-    WriteUnit,
 )
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.clock import Clock
 from headgate.errors import InvalidCommitError
 from headgate.protocol import features

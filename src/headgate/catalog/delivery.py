@@ -17,7 +17,8 @@ from typing import Final
 from headgate.api.events import Event, Listener
 from headgate.catalog.component import Component, Shared
 from headgate.catalog.event_feed import EventFeed, EventPage
-from headgate.catalog.stores.port import ListenerRow, WriteUnit
+from headgate.catalog.stores.rows import ListenerRow
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.errors import HeadgateError, VersionGoneError
 from headgate.failpoints import fail_point
 from headgate.names import TableName

@@ -16,7 +16,8 @@ from headgate.catalog.component import Component, Shared
 from headgate.catalog.heads import domains_of, protocol_and_metadata
 from headgate.catalog.publisher import Publisher
 from headgate.catalog.resolver import Reserve, unbounded
-from headgate.catalog.stores.port import NamedTableRow, ReadUnit, TableRow
+from headgate.catalog.stores.reader import ReadUnit
+from headgate.catalog.stores.rows import NamedTableRow, TableRow
 from headgate.errors import HeadgateError, LogDivergedError, NotFoundError, UnavailableError
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Metadata, Protocol, TableId, Version

@@ -16,7 +16,8 @@ from typing import Final
 
 from headgate.api.events import Event, NameChange, TableCommit
 from headgate.catalog.component import Component, Shared
-from headgate.catalog.stores.port import CommitRow, EventRow, ReadUnit
+from headgate.catalog.stores.reader import ReadUnit
+from headgate.catalog.stores.rows import CommitRow, EventRow
 from headgate.errors import (
     HeadgateError,
     InTheFutureError,

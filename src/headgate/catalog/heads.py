@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 from cachetools import LRUCache
 
-from headgate.catalog.stores.port import CatalogClock, CommitRow, Epoch, ReadUnit, TableRow
+from headgate.catalog.stores.reader import ReadUnit
+from headgate.catalog.stores.rows import CatalogClock, CommitRow, Epoch, TableRow
 from headgate.names import TableName
 from headgate.protocol.actions import (
     DomainMetadata,

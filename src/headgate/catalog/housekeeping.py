@@ -15,7 +15,7 @@ import threading
 from headgate.catalog.component import Component, Shared
 from headgate.catalog.purge import Purger
 from headgate.catalog.staged_file_cleanup import StagedFileCleaner
-from headgate.catalog.stores.port import WriteUnit
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.errors import HeadgateError
 from headgate.protocol.actions import Sequence
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from headgate.catalog.stores.port import AnswerRow, ReadUnit, WriteUnit
+from headgate.catalog.stores.reader import ReadUnit
+from headgate.catalog.stores.rows import AnswerRow
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.errors import InvalidArgumentError, KeyReusedError, TransactionExpiredError
 from headgate.protocol import txn_ids
 from headgate.protocol.encoding import to_json

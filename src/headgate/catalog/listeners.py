@@ -22,7 +22,8 @@ from headgate.catalog.component import Component, Shared
 from headgate.catalog.delivery import Delivery, EventFilter
 from headgate.catalog.event_feed import EventFeed
 from headgate.catalog.idempotency import RequestKey
-from headgate.catalog.stores.port import ListenerRow, WriteUnit
+from headgate.catalog.stores.rows import ListenerRow
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.catalog.webhook_addresses import WebhookAddresses
 from headgate.errors import (
     AlreadyExistsError,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from headgate.api.port import Ref
-from headgate.catalog.stores.port import NamedTableRow, ReadUnit, TableRow
+from headgate.catalog.stores.reader import ReadUnit
+from headgate.catalog.stores.rows import NamedTableRow, TableRow
 from headgate.errors import (
     AlreadyExistsError,
     InvalidArgumentError,

@@ -8,7 +8,8 @@ from __future__ import annotations
 import uuid
 
 from headgate.api.status import CatalogDetails, NamespaceDetails
-from headgate.catalog.stores.port import ReadUnit, WriteUnit
+from headgate.catalog.stores.reader import ReadUnit
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.names import SchemaName, fold
 from headgate.protocol.encoding import from_json, replaced, to_json
 

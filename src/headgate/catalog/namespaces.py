@@ -13,7 +13,7 @@ from headgate.catalog import lookup, namespace_details
 from headgate.catalog.allowed_locations import AllowedLocations
 from headgate.catalog.component import Component, Shared
 from headgate.catalog.idempotency import RequestKey
-from headgate.catalog.stores.port import WriteUnit
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.errors import AlreadyExistsError, InvalidArgumentError, NotEmptyError, NotFoundError
 from headgate.names import DEFAULT_CATALOG, SchemaName, TableName, fold
 from headgate.protocol.encoding import replaced

@@ -12,7 +12,7 @@ from headgate.api.messages import Part, Proposal
 from headgate.catalog import lookup
 from headgate.catalog.component import Component, Shared
 from headgate.catalog.fsck.table_check import is_next
-from headgate.catalog.stores.port import TableRow
+from headgate.catalog.stores.rows import TableRow
 from headgate.errors import (
     HeadgateError,
     InvalidArgumentError,

@@ -17,7 +17,7 @@ from headgate.catalog.heads import Premise
 from headgate.catalog.part_reader import STAGED_FILE_MISSING, PartReader, refuse_if_too_large
 from headgate.catalog.publisher import Publisher
 from headgate.catalog.ratifier import Step, Waiter
-from headgate.catalog.stores.port import CommitRow
+from headgate.catalog.stores.rows import CommitRow
 from headgate.catalog.writer_limit import WriterLimit
 from headgate.errors import (
     BusyError,

@@ -18,7 +18,8 @@ from contextlib import contextmanager, suppress
 from headgate.catalog import lookup
 from headgate.catalog.component import Component, Shared
 from headgate.catalog.publisher_process import PublisherProcess
-from headgate.catalog.stores.port import TableRow, WriteUnit
+from headgate.catalog.stores.rows import TableRow
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.catalog.tails import RoundOutcome, Tails
 from headgate.catalog.workers import Workers
 from headgate.errors import (

@@ -9,7 +9,9 @@ from headgate.catalog import lookup
 from headgate.catalog.allowed_locations import TABLES
 from headgate.catalog.component import Component
 from headgate.catalog.idempotency import RequestKey, refuse_if_answered, refuse_unless_usable
-from headgate.catalog.stores.port import ReadUnit, TableRow, WriteUnit
+from headgate.catalog.stores.reader import ReadUnit
+from headgate.catalog.stores.rows import TableRow
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.catalog.tails import lease_of
 from headgate.errors import HeadgateError, RefusedError
 from headgate.failpoints import fail_point

@@ -28,13 +28,9 @@ from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 from headgate.api.messages import Ratified
 from headgate.catalog.decider import POSTPONED, Decided, Decider, Draft, keys_of, with_winners
 from headgate.catalog.heads import Heads, Premise
-from headgate.catalog.stores.port import (
-    CatalogStore,
-    InDoubtError,
-    Publication,
-    RolledBackError,
-    WriteUnit,
-)
+from headgate.catalog.stores.port import CatalogStore
+from headgate.catalog.stores.rows import InDoubtError, Publication, RolledBackError
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.clock import Clock
 from headgate.errors import (
     HeadgateError,

@@ -19,7 +19,8 @@ from headgate.catalog import lookup
 from headgate.catalog.component import Component
 from headgate.catalog.decider import as_commit, recorded_answer
 from headgate.catalog.heads import domains_of, protocol_and_metadata
-from headgate.catalog.stores.port import ReadUnit, TableRow
+from headgate.catalog.stores.reader import ReadUnit
+from headgate.catalog.stores.rows import TableRow
 from headgate.errors import InTheFutureError, NotFoundError, VersionGoneError
 from headgate.names import TableName
 from headgate.protocol.actions import Metadata, Sequence, TableId, TxnId, Version

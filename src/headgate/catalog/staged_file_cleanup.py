@@ -20,13 +20,9 @@ from dataclasses import dataclass
 from headgate.api.messages import Rejected
 from headgate.catalog.component import Component
 from headgate.catalog.decider import ABANDONED, file_key
-from headgate.catalog.stores.port import (
-    CommitRow,
-    ReadUnit,
-    RejectionRow,
-    TableRow,
-    WriteUnit,
-)
+from headgate.catalog.stores.reader import ReadUnit
+from headgate.catalog.stores.rows import CommitRow, RejectionRow, TableRow
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.errors import HeadgateError
 from headgate.failpoints import fail_point
 from headgate.names import TableName

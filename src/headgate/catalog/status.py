@@ -8,7 +8,8 @@ from typing import Final
 
 from headgate.api.status import Status, Tail, Trouble
 from headgate.catalog.listeners import entry
-from headgate.catalog.stores.port import CatalogStore, TableRow
+from headgate.catalog.stores.port import CatalogStore
+from headgate.catalog.stores.rows import TableRow
 from headgate.protocol.actions import TableId
 from headgate.release import version
 

@@ -21,7 +21,9 @@ from headgate.catalog.idempotency import RequestKey
 from headgate.catalog.publisher import Publisher
 from headgate.catalog.purge import unfinished_purges
 from headgate.catalog.resolver import Reader
-from headgate.catalog.stores.port import CommitRow, ReadUnit, TableRow, WriteUnit
+from headgate.catalog.stores.reader import ReadUnit
+from headgate.catalog.stores.rows import CommitRow, TableRow
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.errors import (
     AlreadyExistsError,
     HeadgateError,

@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 from headgate.catalog import lease_holders
 from headgate.catalog.component import Component, Shared
-from headgate.catalog.stores.port import Publication, TableRow, WriteUnit
+from headgate.catalog.stores.rows import Publication, TableRow
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.failpoints import fail_point
 from headgate.protocol.actions import TableId, Version
 from headgate.table.publish_round import TailPart, UnpublishedCommit

@@ -10,7 +10,8 @@ import hashlib
 
 from headgate.api.status import TokenEntry
 from headgate.catalog.component import Component
-from headgate.catalog.stores.port import StoreConstraintError, TokenRow, WriteUnit
+from headgate.catalog.stores.rows import StoreConstraintError, TokenRow
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
 from headgate.names import plain_name
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from headgate.catalog.stores.port import (
+from headgate.catalog.stores.port import CatalogStore
+from headgate.catalog.stores.rows import (
     DECIDED_COLUMNS,
     AnswerRow,
     Batch,
     CatalogClock,
-    CatalogStore,
     Epoch,
     ListenerRow,
     LocationRow,
@@ -20,8 +20,8 @@ from headgate.catalog.stores.port import (
     RejectionRow,
     TableRow,
     TokenRow,
-    WriteUnit,
 )
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.protocol.actions import Sequence, TxnId, Version
 from headgate.protocol.commit.content import Way
 from headgate.protocol.log.known_files import FileKind, KnownFile

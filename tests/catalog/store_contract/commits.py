@@ -5,11 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headgate.catalog.decider import as_commit
-from headgate.catalog.stores.port import (
-    CatalogStore,
-    RejectionRow,
-    StoreConstraintError,
-)
+from headgate.catalog.stores.port import CatalogStore
+from headgate.catalog.stores.rows import RejectionRow, StoreConstraintError
 from headgate.protocol.actions import Sequence, TxnId, Version
 from headgate.protocol.commit.content import Way
 from headgate.protocol.log.known_files import FileKind, KnownFile

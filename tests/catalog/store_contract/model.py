@@ -10,19 +10,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headgate.catalog.stores.port import (
+from headgate.catalog.stores.port import CatalogStore
+from headgate.catalog.stores.reader import ReadUnit
+from headgate.catalog.stores.rows import (
     AnswerRow,
     CatalogClock,
-    CatalogStore,
     CommitRow,
     ListenerRow,
-    ReadUnit,
     RejectionRow,
     StoreConstraintError,
     TableRow,
     TokenRow,
-    WriteUnit,
 )
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.names import TableName
 from headgate.protocol.actions import Sequence, TxnId, Version
 from headgate.protocol.log.known_files import FileKind, KnownFile

@@ -6,11 +6,8 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from headgate.catalog.stores.port import (
-    CatalogStore,
-    CommitRow,
-    TableRow,
-)
+from headgate.catalog.stores.port import CatalogStore
+from headgate.catalog.stores.rows import CommitRow, TableRow
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.commit.content import Way

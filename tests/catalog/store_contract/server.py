@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.catalog.stores.port import (
+from headgate.catalog.stores.port import CatalogStore
+from headgate.catalog.stores.rows import (
     AnswerRow,
-    CatalogStore,
     ListenerRow,
     LocationRow,
     StoreConstraintError,

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.catalog.stores.port import (
-    CatalogStore,
-    NamedTableRow,
-    StoreConstraintError,
-)
+from headgate.catalog.stores.port import CatalogStore
+from headgate.catalog.stores.rows import NamedTableRow, StoreConstraintError
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TxnId, Version
 from headgate.protocol.table_states import TableKind, TableStatus

@@ -6,13 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from headgate.catalog.stores.port import (
-    CatalogClock,
-    CatalogStore,
-    StoreConstraintError,
-    TokenRow,
-    WriteUnit,
-)
+from headgate.catalog.stores.port import CatalogStore
+from headgate.catalog.stores.rows import CatalogClock, StoreConstraintError, TokenRow
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.errors import InvalidArgumentError
 from headgate.protocol.actions import Sequence, TxnId, Version
 from tests.catalog.store_contract.rows import (

@@ -19,7 +19,8 @@ from headgate.catalog.component import Component, Shared
 from headgate.catalog.decider import Decider
 from headgate.catalog.fsck.log_folder import MOVE_OUT, read_or_none
 from headgate.catalog.fsck.table_check import following_timestamp
-from headgate.catalog.stores.port import StoreConstraintError, TableRow, WriteUnit
+from headgate.catalog.stores.rows import StoreConstraintError, TableRow
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.errors import InvalidCommitError, MalformedError
 from headgate.failpoints import fail_point
 from headgate.protocol.actions import TableId, TxnId, Version

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.api.messages import Finding, Severity
 from headgate.catalog.fsck.log_folder import RESTORE
-from headgate.catalog.stores.port import TableRow
+from headgate.catalog.stores.rows import TableRow
 from headgate.storage import locations
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from headgate.api.messages import Finding, Severity
 from headgate.catalog import lookup
 from headgate.catalog.component import Component
 from headgate.catalog.fsck.log_folder import REPAIR, RESTORE, list_log, read_or_none
-from headgate.catalog.stores.port import WriteUnit
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.errors import HeadgateError, MalformedError, NotFoundError, UnavailableError
 from headgate.protocol.actions import FileKey, TableId, Version, Wrapped, decode, join
 from headgate.protocol.encoding import replaced

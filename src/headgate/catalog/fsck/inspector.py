@@ -25,7 +25,8 @@ from headgate.catalog.housekeeping import Housekeeper
 from headgate.catalog.integrity_watch import damage_finding
 from headgate.catalog.publisher import Publisher
 from headgate.catalog.purge import Purger, unfinished_purges
-from headgate.catalog.stores.port import ReadUnit, WriteUnit
+from headgate.catalog.stores.reader import ReadUnit
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.errors import (
     DamagedError,
     HeadgateError,

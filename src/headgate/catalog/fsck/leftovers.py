@@ -13,7 +13,8 @@ from typing import Final
 from headgate.api.messages import Finding, Severity
 from headgate.catalog import namespace_details
 from headgate.catalog.allowed_locations import TABLES
-from headgate.catalog.stores.port import CatalogStore, TableRow
+from headgate.catalog.stores.port import CatalogStore
+from headgate.catalog.stores.rows import TableRow
 from headgate.errors import HeadgateError
 from headgate.protocol.log.timestamps import moment
 from headgate.protocol.table_states import TableStatus

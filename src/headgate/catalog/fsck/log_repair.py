@@ -21,7 +21,7 @@ from headgate.catalog.fsck.log_folder import (
 )
 from headgate.catalog.fsck.table_check import is_next
 from headgate.catalog.publisher import Publisher
-from headgate.catalog.stores.port import CommitRow, TableRow
+from headgate.catalog.stores.rows import CommitRow, TableRow
 from headgate.failpoints import fail_point
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.paths import LOG, PublishedCommit

@@ -23,7 +23,8 @@ from headgate.catalog.fsck.log_folder import (
     unpublished_versions,
 )
 from headgate.catalog.heads import protocol_and_metadata
-from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow
+from headgate.catalog.stores.port import CatalogStore
+from headgate.catalog.stores.rows import CommitRow, TableRow
 from headgate.errors import MalformedError
 from headgate.protocol import features, paths
 from headgate.protocol.actions import Metadata, TableId, Version

@@ -11,35 +11,41 @@ and releases the lock. A client without an answer learns the outcome by its txnI
 from __future__ import annotations
 
 import logging
-import os
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
 import psycopg
 from psycopg import errors, sql
+from psycopg.abc import AdaptContext
 from psycopg.adapt import Dumper
 from psycopg.pq import Format, TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper
 
 from headgate.catalog.stores import migrations, postgres_batch
-from headgate.catalog.stores.port import (
+from headgate.catalog.stores.pool import Pool
+from headgate.catalog.stores.postgres_batch import Array
+from headgate.catalog.stores.postgres_units import (
+    RESTORE,
+    Connection,
+    PostgresReadUnit,
+    PostgresWriteUnit,
+    first_line,
+    translated,
+    translating,
+)
+from headgate.catalog.stores.reader import ReadUnit, Row, no_clock
+from headgate.catalog.stores.rows import (
     Batch,
     CatalogClock,
     Epoch,
     InDoubtError,
-    ReadUnit,
-    RolledBackError,
     StoreConstraintError,
-    WriteUnit,
 )
-from headgate.catalog.stores.postgres_reader import PostgresReadUnit
-from headgate.catalog.stores.postgres_writer import PostgresWriteUnit
-from headgate.catalog.stores.reader import Row, Statement, Values, no_clock
-from headgate.catalog.stores.writer import consistent
+from headgate.catalog.stores.writer import WriteUnit, consistent
 from headgate.clock import Clock
 from headgate.errors import (
     DamagedError,
@@ -100,14 +106,8 @@ _RETRYABLE: Final = (
     errors.QueryCanceled,
     errors.TooManyConnections,
 )
-_RESTORE: Final = (
-    "Restore the database from a backup: stop every process that uses it, run `pg_restore`, start "
-    "again, then run `headgate fsck --repair`. If a newer Headgate has migrated the database, use "
-    "that one instead."
-)
 _log = logging.getLogger(__name__)
 
-Connection = psycopg.Connection[Row]
 Result = TypeVar("Result")
 
 
@@ -131,13 +131,9 @@ class PostgresStore:
         self._pause = pause
         self._readers = readers
         self._free = threading.BoundedSemaphore(readers)
-        self._idle: list[Connection] = []  # for readers to come
-        self._lent: list[Connection] = []  # to active readers
-        self._registering = threading.Lock()
+        self._pool = Pool[Connection](_MAX_IDLE_READERS)
         self._turn = threading.Lock()  # to write
         self._writer: Connection | None = None
-        self._process = os.getpid()
-        self._is_closed = False
         self._version = 0
         self._committed = 0  # the newest sequence that this process wrote
         self._damage: DamagedError | None = None
@@ -151,20 +147,20 @@ class PostgresStore:
             raise
 
     def read(self) -> AbstractContextManager[ReadUnit]:
-        return self._reading([(_READ, ())])
+        return self._reading(_READ)
 
     def read_latest(self) -> AbstractContextManager[ReadUnit]:
-        return self._reading([])
+        return self._reading("")
 
     @contextmanager
-    def _reading(self, begin: list[Statement]) -> Iterator[ReadUnit]:
-        self._refuse_if_closed()
+    def _reading(self, begin: str) -> Iterator[ReadUnit]:
+        self._pool.refuse_if_closed()
         with self._noticing_damage(), self._permit():
-            transaction = _ReadTransaction(self._reader(), begin, self._new_reader)
+            unit = PostgresReadUnit(self._reader(), begin, self._replace)
             try:
-                yield PostgresReadUnit(transaction)
+                yield unit
             finally:
-                self._release(transaction.connection)
+                self._release(unit.connection)
 
     @contextmanager
     def _permit(self) -> Iterator[None]:
@@ -182,9 +178,9 @@ class PostgresStore:
     @contextmanager
     def write(self) -> Iterator[WriteUnit]:
         with self._turn, self._noticing_damage():
-            self._refuse_if_closed()
+            self._pool.refuse_if_closed()
             connection, epoch, clock = self._begin()
-            unit = PostgresWriteUnit(_Transaction(connection), epoch, clock)
+            unit = PostgresWriteUnit(connection, epoch, clock)
             try:
                 yield unit
                 unit.finish()
@@ -214,7 +210,7 @@ class PostgresStore:
                         cursor = connection.execute(sql.encode(), values, prepare=True, binary=True)
                         return cursor.fetchall()
                 except psycopg.IntegrityError as error:
-                    raise StoreConstraintError(_first_line(error)) from error
+                    raise StoreConstraintError(first_line(error)) from error
                 except InDoubtError as doubt:
                     if doubts or not connection.closed:
                         raise
@@ -222,7 +218,7 @@ class PostgresStore:
                     doubts.append(doubt)
 
         with self._turn, self._noticing_damage():
-            self._refuse_if_closed()
+            self._pool.refuse_if_closed()
             try:
                 with consistent():
                     rows = self._retry(apply)
@@ -255,16 +251,10 @@ class PostgresStore:
         )
 
     def close(self) -> None:
-        # Those of active readers are closed when the readers are done.
-        with self._registering:
-            self._is_closed = True
-            if os.getpid() == self._process:  # else the sockets are the parent's
-                for connection in self._idle:
-                    connection.close()
-                if self._writer is not None:
-                    self._writer.close()
-            self._idle.clear()
-            self._writer = None
+        self._pool.close()
+        if self._writer is not None and self._pool.is_of_this_process:
+            self._writer.close()
+        self._writer = None
 
     @contextmanager
     def _noticing_damage(self) -> Iterator[None]:
@@ -283,7 +273,7 @@ class PostgresStore:
             raise DamagedError(
                 "The catalog's database is an older copy, and nothing is committed to it: its last "
                 f"sequence is {sequence}, but {self._committed} was committed.",
-                remedy=_RESTORE,
+                remedy=RESTORE,
             )
 
     # Connections
@@ -297,12 +287,11 @@ class PostgresStore:
                 **{**_CONNECT_OPTIONS, **self._parameters},  # type: ignore[arg-type]
             )
         except psycopg.Error as error:
-            raise _translated(error) from error
+            raise translated(error) from error
         try:
             # One type for all numbers, so that a statement is prepared once and not for each size.
             connection.adapters.register_dumper(int, Int8BinaryDumper)
-            for dumper in (_BigintArrayDumper, _TextArrayDumper, _ByteaArrayDumper):
-                connection.adapters.register_dumper(dumper.kind, dumper)
+            connection.adapters.register_dumper(Array, _ArrayDumper)
             waits = (min(_LOCK_TIMEOUT, self._patience), pause)
             limits = (f"{wait * 1000:.0f}ms" for wait in waits)
             session = (_quoted(self._schema), *limits, plans)
@@ -310,62 +299,38 @@ class PostgresStore:
             return connection
         except psycopg.Error as error:
             connection.close()
-            raise _translated(error) from error
+            raise translated(error) from error
 
     def _reader(self) -> Connection:
-        with self._registering:
-            connection = self._idle.pop() if self._idle else None
-            if connection is not None:
-                self._lent.append(connection)
-                return connection
-        return self._new_reader(None)
+        return self._pool.take() or self._new_reader()
 
-    def _new_reader(self, broken: Connection | None) -> Connection:
-        """Open a connection; if one broke, discard the idle ones, which broke with it."""
-        with self._registering:
-            if broken is not None:
-                self._lent.remove(broken)
-                for connection in (broken, *self._idle):
-                    connection.close()
-                self._idle.clear()
-        connection = self._connect(_READERS_PAUSE, "auto")
-        with self._registering:
-            self._lent.append(connection)
-        return connection
+    def _new_reader(self) -> Connection:
+        return self._connect(_READERS_PAUSE, "auto")
+
+    def _replace(self, broken: Connection) -> Connection:
+        """Open a connection in place of one that broke; the idle ones broke with it."""
+        broken.close()
+        self._pool.clear()
+        return self._new_reader()
 
     def _release(self, connection: Connection) -> None:
         with suppress(psycopg.Error):
             if _status(connection) is TransactionStatus.INTRANS:
                 connection.execute("COMMIT", prepare=False)
-        with self._registering:
-            if connection not in self._lent:
-                return
-            self._lent.remove(connection)
-            is_usable = _status(connection) is TransactionStatus.IDLE
-            if is_usable and not self._is_closed and len(self._idle) < _MAX_IDLE_READERS:
-                self._idle.append(connection)
-            else:
-                connection.close()
-
-    def _refuse_if_closed(self) -> None:
-        if os.getpid() != self._process:  # a socket must not cross a fork
-            raise UnavailableError(
-                "This process was forked from one that had the catalog open.",
-                remedy="Connect again in the new process.",
-            )
-        if self._is_closed:
-            raise UnavailableError("This catalog is closed.", remedy="Connect again.")
+        is_usable = _status(connection) is TransactionStatus.IDLE
+        self._pool.give_back(connection, is_usable=is_usable)
 
     # Write units
 
     def _writing_connection(self) -> Connection:
         if self._writer is None or self._writer.closed:
-            writer = self._connect(self._pause, "force_generic_plan")
-            with self._registering:
-                if self._is_closed:
-                    writer.close()
-                    self._refuse_if_closed()
-                self._writer = writer
+            writer = self._writer = self._connect(self._pause, "force_generic_plan")
+            try:
+                self._pool.refuse_if_closed()  # meanwhile, before the writer was there to close
+            except UnavailableError:
+                writer.close()
+                raise
+            return writer
         return self._writer
 
     def _begin(self) -> tuple[Connection, Epoch, CatalogClock]:
@@ -406,10 +371,10 @@ class PostgresStore:
                 if self._clock.monotonic() >= deadline:
                     raise UnavailableError(
                         f"Other writers locked the catalog's clock for {self._patience:g} s: "
-                        f"{_first_line(error)}."
+                        f"{first_line(error)}."
                     ) from error
             except psycopg.Error as error:
-                raise _translated(error) from error
+                raise translated(error) from error
 
     def _commit(self, connection: Connection) -> None:
         try:
@@ -417,7 +382,7 @@ class PostgresStore:
                 result = connection.execute("COMMIT", prepare=False)
         except psycopg.Error as error:
             self._roll_back(connection)
-            raise _translated(error) from error
+            raise translated(error) from error
         if result.statusmessage != "COMMIT":  # ROLLBACK: a statement before it had failed
             raise UnavailableError("PostgreSQL rolled back the whole unit of work.")
 
@@ -441,7 +406,7 @@ class PostgresStore:
                 "current_setting('full_page_writes')"
             ).fetchall()
         except psycopg.Error as error:
-            raise _translated(error) from error
+            raise translated(error) from error
         if encoding != "UTF8":
             raise RefusedError(
                 f"The database's encoding is {encoding}, which cannot store every name.",
@@ -516,7 +481,7 @@ class PostgresStore:
             raise DamagedError(
                 f"The schema {self._schema} of this database has no version: it may be half "
                 "restored.",
-                remedy=_RESTORE,
+                remedy=RESTORE,
             )
         return int(rows[0][0])
 
@@ -525,91 +490,13 @@ class _ArrayDumper(Dumper):
     """Passes on arrays that are in binary format already."""
 
     format = Format.BINARY
-    kind: type[postgres_batch.Array]
+
+    def __init__(self, cls: type[Array], context: AdaptContext | None = None) -> None:
+        super().__init__(cls, context)
+        self.oid = cls.oid
 
     def dump(self, obj: bytes) -> bytes:
         return obj
-
-
-class _BigintArrayDumper(_ArrayDumper):
-    oid = 1016
-    kind = postgres_batch.BigintArray
-
-
-class _TextArrayDumper(_ArrayDumper):
-    oid = 1009
-    kind = postgres_batch.TextArray
-
-
-class _ByteaArrayDumper(_ArrayDumper):
-    oid = 1001
-    kind = postgres_batch.ByteaArray
-
-
-class _Transaction:
-    """A transaction on one connection."""
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-
-    def fetch(self, statements: list[Statement]) -> list[list[Row]]:
-        # The last query is sent by itself: the message that ends a pipeline would stop the
-        # server's timer for idle transactions.
-        with _translating():
-            earlier = _fetched(self.connection, statements[:-1])
-            return [*earlier, *_fetched(self.connection, statements[-1:])]
-
-    def change(self, sql: str, values: Values) -> tuple[int, list[Row]]:
-        with _translating():
-            try:
-                cursor = _execute(self.connection, (sql, values))
-            except psycopg.IntegrityError as error:
-                raise StoreConstraintError(_first_line(error)) from error
-        return cursor.rowcount, cursor.fetchall() if cursor.description else []
-
-
-class _ReadTransaction(_Transaction):
-    """A transaction that begins with its first query; or none, if `begin` is empty."""
-
-    def __init__(
-        self,
-        connection: Connection,
-        begin: list[Statement],
-        renew: Callable[[Connection], Connection],
-    ) -> None:
-        super().__init__(connection)
-        self._begin = begin
-        self._renew = renew
-        self._has_begun = False
-
-    def fetch(self, statements: list[Statement]) -> list[list[Row]]:
-        with _translating():
-            if self._has_begun:
-                return _fetched(self.connection, statements)
-            self._has_begun = True
-            statements = [*self._begin, *statements]
-            try:
-                fetched = _fetched(self.connection, statements)
-            except psycopg.OperationalError:
-                if not self.connection.closed:
-                    raise
-                # The connection broke while it was idle, and nothing has been read yet.
-                self.connection = self._renew(self.connection)
-                fetched = _fetched(self.connection, statements)
-            return fetched[len(self._begin) :]
-
-
-def _fetched(connection: Connection, statements: list[Statement]) -> list[list[Row]]:
-    """Execute all statements in one round trip; return the rows of each."""
-    with nullcontext() if len(statements) <= 1 else connection.pipeline():
-        cursors = [_execute(connection, statement) for statement in statements]
-    return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
-
-
-def _execute(connection: Connection, statement: Statement) -> psycopg.Cursor[Row]:
-    sql, values = statement
-    # A statement without values is not worth preparing.
-    return connection.execute(sql.encode(), values, prepare=None if values else False, binary=True)
 
 
 def _parsed(dsn: str) -> dict[str, object]:
@@ -657,7 +544,7 @@ def _committing(connection: Connection) -> Iterator[None]:
     except psycopg.Error as error:
         if _is_in_doubt(connection, error):
             connection.close()
-            raise InDoubtError(_first_line(error), is_store_usable=True) from error
+            raise InDoubtError(first_line(error), is_store_usable=True) from error
         raise
     except BaseException:
         connection.close()
@@ -680,50 +567,6 @@ def database_id(dsn: str) -> str:
     """Return what distinguishes a database from one that is created in its place."""
     parameters = {**_CONNECT_OPTIONS, **_parsed(dsn)}
     query = "SELECT oid FROM pg_database WHERE datname = current_database()"
-    with _translating(), psycopg.connect("", **parameters) as connection:  # type: ignore[arg-type]
+    with translating(), psycopg.connect("", **parameters) as connection:  # type: ignore[arg-type]
         [[oid]] = connection.execute(query).fetchall()
     return str(oid)
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]
-
-
-def _translated(error: psycopg.Error) -> HeadgateError:
-    """Translate an error of PostgreSQL."""
-    reason = _first_line(error)
-    match error:
-        case errors.LockNotAvailable() | errors.DeadlockDetected() | errors.SerializationFailure():
-            return RolledBackError(f"Other writers hold locks in the catalog's database: {reason}.")
-        case errors.QueryCanceled() | errors.TooManyConnections():
-            return UnavailableError(f"The catalog's database is overloaded: {reason}.")
-        case errors.DiskFull():
-            return UnavailableError(
-                f"The disk of the catalog's database is full: {reason}.",
-                remedy="Free space, then try again.",
-            )
-        case errors.DataCorrupted() | errors.IndexCorrupted():
-            return DamagedError(f"The catalog's database is damaged: {reason}.", remedy=_RESTORE)
-        case errors.UndefinedTable() | errors.UndefinedColumn() | errors.InvalidSchemaName():
-            # The statements are those of this schema, so something else changed the database.
-            return DamagedError(f"The catalog's database is damaged: {reason}.", remedy=_RESTORE)
-        case errors.InsufficientPrivilege():
-            return RefusedError(
-                f"The database user lacks a privilege: {reason}.",
-                remedy="Let the user own the schema, or create one in the database.",
-            )
-        case errors.ReadOnlySqlTransaction():
-            return UnavailableError(
-                f"The catalog's database is read-only: {reason}.",
-                remedy="Connect to the primary server.",
-            )
-        case _:
-            return UnavailableError(f"The catalog's database cannot be used: {reason}.")
-
-
-@contextmanager
-def _translating() -> Iterator[None]:
-    try:
-        yield
-    except psycopg.Error as error:
-        raise _translated(error) from error

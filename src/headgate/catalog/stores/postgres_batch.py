@@ -10,41 +10,50 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Sequence
 from functools import cache
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
-from headgate.catalog.stores.port import DECIDED_COLUMNS, Batch, CommitRow, Epoch, TableRow
-from headgate.catalog.stores.postgres_reader import refuse_unless_storable
 from headgate.catalog.stores.reader import Statement
+from headgate.catalog.stores.rows import DECIDED_COLUMNS, Batch, CommitRow, Epoch, TableRow
 from headgate.catalog.stores.writer import commit_values, decided_values
+from headgate.errors import InvalidArgumentError
+from headgate.names import is_unicode
+
+_LARGEST: Final = 2**63
 
 
-class BigintArray(bytes):
-    """A `bigint[]` in binary format."""
-
-    __slots__ = ()
-
-
-class TextArray(bytes):
-    """A `text[]` in binary format."""
+class Array(bytes):
+    """An array in PostgreSQL's binary format."""
 
     __slots__ = ()
+    name: ClassVar[str]  # of the type of its elements
+    element: ClassVar[int]  # the id of that type
+    oid: ClassVar[int]  # the id of its own type
 
 
-class ByteaArray(bytes):
-    """A `bytea[]` in binary format."""
+class BigintArray(Array):
+    """A `bigint[]`."""
 
-    __slots__ = ()
+    name, element, oid = "bigint", 20, 1016
 
 
-Array: TypeAlias = BigintArray | TextArray | ByteaArray
+class TextArray(Array):
+    """A `text[]`."""
+
+    name, element, oid = "text", 25, 1009
+
+
+class ByteaArray(Array):
+    """A `bytea[]`."""
+
+    name, element, oid = "bytea", 17, 1001
+
+
 Column: TypeAlias = tuple[str, type[Array]]
 
 _TEXT: Final = frozenset({"txn_id", "way", "file_name", "ticket"})
 _BYTEA: Final = frozenset(
     {"sha256", "intent", "summary", "content", "protocol", "metadata", "domains", "answer"}
 )
-_NAMES: Final = {BigintArray: "bigint", TextArray: "text", ByteaArray: "bytea"}
-_ELEMENTS: Final = {BigintArray: 20, TextArray: 25, ByteaArray: 17}  # their types' ids
 _NULL: Final = struct.pack(">i", -1)
 
 
@@ -151,7 +160,7 @@ def _text(names: tuple[str, ...], is_counted: bool) -> str:
     for name in names:
         part, columns = _PARTS[name]
         arrays = ", ".join(
-            f"${number}::{_NAMES[kind]}[]" for number, (_, kind) in enumerate(columns, first)
+            f"${number}::{kind.name}[]" for number, (_, kind) in enumerate(columns, first)
         )
         rows = f"unnest({arrays}) AS new ({', '.join(column for column, _ in columns)})"
         parts.append(f"{name}_part AS ({part.format(rows=rows)})")
@@ -168,7 +177,7 @@ def _text(names: tuple[str, ...], is_counted: bool) -> str:
 
 def _array(kind: type[Array], values: Collection[object]) -> Array:
     """Write an array: its dimensions, then the length and the bytes of each element."""
-    parts = [struct.pack(">iiiii", 1, None in values, _ELEMENTS[kind], len(values), 1)]
+    parts = [struct.pack(">iiiii", 1, None in values, kind.element, len(values), 1)]
     if kind is BigintArray:
         try:
             parts += [_NULL if v is None else struct.pack(">iq", 8, v) for v in values]
@@ -185,3 +194,22 @@ def _array(kind: type[Array], values: Collection[object]) -> Array:
                 raw = value.encode() if isinstance(value, str) else value
                 parts += (struct.pack(">i", len(raw)), raw)  # type: ignore[arg-type]
     return kind(b"".join(parts))
+
+
+def is_storable(value: object) -> bool:
+    """Return whether PostgreSQL can store a value: no NUL in text, no number above 64 bits."""
+    # Compares types: `match` is slower, and a batch has thousands of values.
+    if type(value) is str:
+        return "\0" not in value and is_unicode(value)
+    return type(value) is not int or -_LARGEST <= value < _LARGEST
+
+
+def refuse_unless_storable(values: Collection[object]) -> None:
+    """Raise for values that PostgreSQL cannot store, before it rejects the whole unit."""
+    if all(map(is_storable, values)):
+        return
+    shown = next(repr(value) for value in values if not is_storable(value))
+    raise InvalidArgumentError(
+        f"PostgreSQL cannot store {shown if len(shown) < 80 else shown[:77] + '...'}.",
+        remedy="Remove NUL characters and lone surrogates, and keep numbers within 64 bits.",
+    )

@@ -1,6 +1,6 @@
 """Every read of a catalog's database, with SQL that SQLite and PostgreSQL both run.
 
-The dialects differ in few places, class variables of `SQLReadUnit`. Placeholders are `$1`, `$2` …:
+The dialects differ in few places, class variables of `ReadUnit`. Placeholders are `$1`, `$2` …:
 numbers to PostgreSQL, and names to SQLite, which numbers them by their first appearance. So in
 every statement they first appear in order.
 """
@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from operator import itemgetter
 from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
 from headgate.api.messages import RatifiedCommit
 from headgate.api.port import Ref
-from headgate.catalog.stores.port import (
+from headgate.catalog.stores.rows import (
     AnswerRow,
     CatalogClock,
     CommitRow,
@@ -41,6 +42,7 @@ Row: TypeAlias = tuple[Any, ...]  # the types are those of the schema
 Values: TypeAlias = tuple[object, ...]
 Statement: TypeAlias = tuple[str, Values]
 
+_FIRST: Final[Callable[[Row], Any]] = itemgetter(0)  # the only column of a row
 _WAYS: Final = {way.value: way for way in Way}
 
 
@@ -161,8 +163,8 @@ _LISTENERS: Final = f"SELECT {_columns(ListenerRow._fields)} FROM listeners ORDE
 _LOCATIONS: Final = f"SELECT {_columns(LocationRow._fields)} FROM locations ORDER BY url"
 
 
-class SQLReadUnit(ABC):
-    """The reads of a unit, on whatever runs a statement."""
+class ReadUnit(ABC):
+    """A unit that reads the catalog, on whatever runs a statement."""
 
     # Which tables to search for unpublished commits; SQLite keeps a list of them.
     unpublished_source: ClassVar[str] = "tables"
@@ -185,31 +187,38 @@ class SQLReadUnit(ABC):
     def _texts(self, values: Collection[str]) -> object:
         """Return many texts as one value."""
 
-    def _fetch_one(self, sql: str, *values: object) -> Row | None:
+    def _one(self, make: Callable[[Row], Value], sql: str, *values: object) -> Value | None:
+        """Return what is made of the first row of a statement; None without rows."""
         rows = self._fetch(sql, *values)
-        return rows[0] if rows else None
+        return make(rows[0]) if rows else None
 
     # Clock and events
 
     def clock(self) -> CatalogClock:
-        row = self._fetch_one(_CLOCK)
-        return CatalogClock(Sequence(0), 0) if row is None else CatalogClock(*row)
+        """Return the catalog's clock."""
+        return self._one(CatalogClock._make, _CLOCK) or CatalogClock(Sequence(0), 0)
 
     def clock_at(self, timestamp_ms: int) -> CatalogClock | None:
-        row = self._fetch_one(_CLOCK_AT, timestamp_ms)
-        return None if row is None else CatalogClock(*row)
+        """Return the clock at the last event not later than a time; None before the first."""
+        return self._one(CatalogClock._make, _CLOCK_AT, timestamp_ms)
 
     def epoch(self) -> Epoch:
+        """Return the epoch as of this unit, which a unit that changed something ends with."""
         rows = self._fetch(self.epoch_query)
         if not rows:
             raise no_clock()
         return Epoch(*rows[0])
 
     def oldest_event(self) -> CatalogClock | None:
-        row = self._fetch_one(_OLDEST_EVENT)
-        return None if row is None else CatalogClock(*row)
+        """Return the clock at the first event that is kept; None if there are none."""
+        return self._one(CatalogClock._make, _OLDEST_EVENT)
 
     def events(self, after: Sequence, limit: int) -> list[EventRow]:
+        """Return the events from sequence `after` + 1 on, in order and without a gap.
+
+        Starts at the oldest event that is kept, if that one is later. Commits are found by the
+        txnId that took their sequence.
+        """
         ticks = self._fetch(_EVENTS, after, max(limit, 0))
         if not ticks:
             return []
@@ -238,55 +247,54 @@ class SQLReadUnit(ABC):
     # Namespaces and names
 
     def namespaces(self) -> list[SchemaName]:
+        """Return all namespaces, in order."""
         return list(self.namespace_creation_times())
 
     def namespace_creation_times(self) -> dict[SchemaName, int]:
+        """Return when each namespace was created."""
         rows = self._fetch(
             "SELECT catalog, schema, created_ms FROM namespaces ORDER BY catalog_key, schema_key"
         )
         return {SchemaName(catalog, schema): created_ms for catalog, schema, created_ms in rows}
 
     def table_id_of(self, name: TableName, at: Sequence | None = None) -> TableId | None:
+        """Return the table that has a name, now or as of a sequence."""
         if at is None:
-            row = self._fetch_one(f"{_TABLE_ID}AND to_sequence IS NULL", *name.key)
-        else:
-            row = self._fetch_one(
-                f"{_TABLE_ID}AND from_sequence <= $4 AND (to_sequence IS NULL OR to_sequence > $4) "
-                "ORDER BY from_sequence DESC LIMIT 1",
-                *name.key,
-                at,
-            )
-        return None if row is None else row[0]
+            return self._one(_FIRST, f"{_TABLE_ID}AND to_sequence IS NULL", *name.key)
+        sql = (
+            f"{_TABLE_ID}AND from_sequence <= $4 AND (to_sequence IS NULL OR to_sequence > $4) "
+            "ORDER BY from_sequence DESC LIMIT 1"
+        )
+        return self._one(_FIRST, sql, *name.key, at)
 
     def name_of(self, table_id: TableId, at: Sequence | None = None) -> TableName | None:
+        """Return the name of a table, now or as of a sequence."""
         if at is None:
-            row = self._fetch_one(f"{_NAME}AND to_sequence IS NULL", table_id)
-        else:
-            row = self._fetch_one(
-                f"{_NAME}AND from_sequence <= $2 AND (to_sequence IS NULL OR to_sequence > $2)",
-                table_id,
-                at,
-            )
-        return None if row is None else TableName(*row)
+            return self._one(_as_name, f"{_NAME}AND to_sequence IS NULL", table_id)
+        sql = f"{_NAME}AND from_sequence <= $2 AND (to_sequence IS NULL OR to_sequence > $2)"
+        return self._one(_as_name, sql, table_id, at)
 
     def last_name_of(self, table_id: TableId) -> TableName | None:
-        row = self._fetch_one(f"{_NAME}ORDER BY from_sequence DESC LIMIT 1", table_id)
-        return None if row is None else TableName(*row)
+        """Return the name that a table has, or had last."""
+        return self._one(_as_name, f"{_NAME}ORDER BY from_sequence DESC LIMIT 1", table_id)
 
     def names_of(self, table_id: TableId) -> list[TableName]:
-        return [TableName(*row) for row in self._fetch(f"{_NAME}ORDER BY from_sequence", table_id)]
+        """Return all names that a table ever had, in order."""
+        return list(map(_as_name, self._fetch(f"{_NAME}ORDER BY from_sequence", table_id)))
 
     # Tables
 
     def table(self, table_id: TableId) -> TableRow | None:
-        row = self._fetch_one(f"{_TABLES}WHERE id = $1", table_id)
-        return None if row is None else as_table(row)
+        """Return a table in whatever state."""
+        return self._one(as_table, f"{_TABLES}WHERE id = $1", table_id)
 
     def tables_by_id(self, table_ids: Collection[TableId]) -> list[TableRow]:
+        """Return those of some tables that exist, in whatever state."""
         sql = f"{_TABLES}WHERE id {self.among}"
         return [as_table(row) for row in self._fetch(sql, self._texts(table_ids))]
 
     def names_by_id(self, table_ids: Collection[TableId]) -> dict[TableId, TableName]:
+        """Return the names of those of some tables that have one now."""
         sql = (
             "SELECT table_id, catalog, schema, name FROM names WHERE to_sequence IS NULL "
             f"AND table_id {self.among}"
@@ -295,18 +303,16 @@ class SQLReadUnit(ABC):
         return {table_id: TableName(*parts) for table_id, *parts in found}
 
     def named_table(self, ref: Ref) -> NamedTableRow | None:
-        if isinstance(ref, TableName):
-            row = self._fetch_one(
-                f"{_NAMED_TABLE}AND catalog_key = $1 AND schema_key = $2 AND name_key = $3",
-                *ref.key,
-            )
-        else:
-            row = self._fetch_one(f"{_NAMED_TABLE}AND table_id = $1", ref)
-        return None if row is None else _as_named_table(row)
+        """Return a table that has a name now, in one query."""
+        if not isinstance(ref, TableName):
+            return self._one(_as_named_table, f"{_NAMED_TABLE}AND table_id = $1", ref)
+        sql = f"{_NAMED_TABLE}AND catalog_key = $1 AND schema_key = $2 AND name_key = $3"
+        return self._one(_as_named_table, sql, *ref.key)
 
     def tables(
         self, namespace: SchemaName | None, after: TableName | None = None, limit: int | None = None
     ) -> list[NamedTableRow]:
+        """Return the tables that have a name now, of one namespace or all, in order of names."""
         sql = _NAMED_TABLE
         values: list[object] = []
 
@@ -326,10 +332,12 @@ class SQLReadUnit(ABC):
         return [_as_named_table(row) for row in self._fetch(sql, *values)]
 
     def tables_in_state(self, state: TableStatus) -> list[TableRow]:
+        """Return the tables in a state, named or not."""
         rows = self._fetch(f"{_TABLES}WHERE state = $1 ORDER BY key", state.value)
         return [as_table(row) for row in rows]
 
     def unpublished_tables(self) -> list[TableRow]:
+        """Return the active tables that have unpublished commits."""
         rows = self._fetch(
             f"SELECT {TABLE_COLUMNS} FROM {self.unpublished_source} "
             "WHERE published < head AND state = 'active' ORDER BY key"
@@ -337,10 +345,12 @@ class SQLReadUnit(ABC):
         return [as_table(row) for row in rows]
 
     def overlapping_table(self, location: str) -> TableRow | None:
+        """Return a table whose location is, contains or is inside a location."""
         enclosing = _enclosing_locations(location)
         places = ", ".join(f"${number}" for number in range(1, len(enclosing) + 1))
         after, before = f"${len(enclosing) + 1}", f"${len(enclosing) + 2}"
-        row = self._fetch_one(
+        return self._one(
+            as_table,
             # A purged table keeps its location until the last of its files is deleted.
             f"{_TABLES}WHERE purged_ms IS NULL AND "
             f"(location IN ({places}) OR (location > {after} AND location < {before})) LIMIT 1",
@@ -348,13 +358,13 @@ class SQLReadUnit(ABC):
             enclosing[0] + "/",
             enclosing[0] + "0",  # the character after the slash
         )
-        return None if row is None else as_table(row)
 
     # Commits and transactions
 
     def commits(
         self, key: int, first: Version, last: Version, *, content: bool, summary: bool = False
     ) -> list[CommitRow]:
+        """Return a range of commits, with content and summary only where asked for."""
         optional = f"{'summary' if summary else 'NULL'}, {'content' if content else 'NULL'}"
         sql = f"SELECT {_COMMIT_COLUMNS}, {optional}{_COMMITS}ORDER BY version"
         return [_as_commit(row) for row in self._fetch(sql, key, first, last)]
@@ -362,6 +372,7 @@ class SQLReadUnit(ABC):
     def ratified_commits(
         self, key: int, first: Version, last: Version, *, with_content: bool = True
     ) -> tuple[RatifiedCommit, ...]:
+        """Return a range of commits as clients get them."""
         # Built directly: a client that opens a table for the first time may read thousands.
         return tuple(
             [
@@ -397,43 +408,54 @@ class SQLReadUnit(ABC):
         )
 
     def content_bytes(self, key: int, first: Version, last: Version) -> int:
+        """Return the size of the content that is held of a range of commits."""
         [[size]] = self._fetch(_CONTENT_BYTES, key, first, last)
         return int(size)
 
     def last_version_within(
         self, key: int, first: Version, last: Version, max_bytes: int
     ) -> Version:
+        """Return the last version up to which contents add up to no more than `max_bytes`.
+
+        At least `first`. With `first` above `last`, counts down and returns the lowest version.
+        """
         end, order = ("max", "ASC") if first <= last else ("min", "DESC")
         sql = _VERSION_WITHIN.format(end=end, order=order)
-        row = self._fetch_one(sql, key, *sorted((first, last)), max_bytes)
-        return first if row is None or row[0] is None else row[0]
+        found: Version | None = self._one(_FIRST, sql, key, *sorted((first, last)), max_bytes)
+        return first if found is None else found
 
     def version_at(self, key: int, at: Sequence) -> Version | None:
-        row = self._fetch_one(_VERSION_AT, key, at)
-        return None if row is None or row[0] < 0 else Version(row[0])
+        """Return the latest version of a table as of a sequence."""
+        found: Version | None = self._one(_FIRST, _VERSION_AT, key, at)
+        return None if found is None or found < 0 else found
 
     def transaction_commits(self, txn_id: TxnId) -> list[tuple[TableId, CommitRow]]:
+        """Return the commits that a transaction made, one for each of its tables."""
         return [_as_part(row) for row in self._fetch(_TRANSACTION_COMMITS, txn_id)]
 
     def decided(self, txn_ids: Collection[TxnId]) -> set[TxnId]:
+        """Return those of some keys that have a commit or a rejection."""
         sql = _DECIDED.format(among=self.among)
         return {txn_id for (txn_id,) in self._fetch(sql, self._texts(txn_ids))}
 
     def inconsistent_transactions(self) -> list[TxnId]:
+        """Return the transactions whose commits differ in sequence or timestamp: none, if whole."""
         return [txn_id for (txn_id,) in self._fetch(_INCONSISTENT_TRANSACTIONS)]
 
     def rejection(self, txn_id: TxnId) -> RejectionRow | None:
-        row = self._fetch_one(_REJECTION, txn_id)
-        return None if row is None else RejectionRow(*row)
+        """Return the rejection of a transaction."""
+        return self._one(RejectionRow._make, _REJECTION, txn_id)
 
     def answer(self, key: str) -> AnswerRow | None:
-        row = self._fetch_one(_ANSWER, key)
-        return None if row is None else AnswerRow(*row)
+        """Return the answer to the request with an idempotency key."""
+        return self._one(AnswerRow._make, _ANSWER, key)
 
     def files(self, key: int, last: Version) -> list[KnownFile]:
+        """Return the files that help to read a version: the newest checkpoint and what follows."""
         return self._known_files(_FILES_FOR, key, last)
 
     def all_files(self, key: int) -> list[KnownFile]:
+        """Return all checkpoints, compactions and checksums recorded of a table."""
         return self._known_files(f"{_FILES}ORDER BY kind, last, first", key)
 
     def _known_files(self, sql: str, *values: int) -> list[KnownFile]:
@@ -445,27 +467,31 @@ class SQLReadUnit(ABC):
     # The catalog itself
 
     def setting(self, key: str) -> str | None:
-        row = self._fetch_one("SELECT value FROM settings WHERE key = $1", key)
-        return None if row is None else row[0]
+        """Return a setting of the catalog."""
+        return self._one(_FIRST, "SELECT value FROM settings WHERE key = $1", key)
 
     def lease_holder(self, lease: str) -> str | None:
-        row = self._fetch_one("SELECT holder FROM leases WHERE name = $1", lease)
-        return None if row is None else row[0]
+        """Return the last holder of a lease, expired or not."""
+        return self._one(_FIRST, "SELECT holder FROM leases WHERE name = $1", lease)
 
     def token(self, secret_sha256: bytes) -> TokenRow | None:
-        row = self._fetch_one(f"{_TOKENS}WHERE secret_sha256 = $1", secret_sha256)
-        return None if row is None else TokenRow(*row)
+        """Return the access token with a secret."""
+        return self._one(TokenRow._make, f"{_TOKENS}WHERE secret_sha256 = $1", secret_sha256)
 
     def tokens(self) -> list[TokenRow]:
+        """Return all access tokens, by name."""
         return [TokenRow(*row) for row in self._fetch(f"{_TOKENS}ORDER BY name")]
 
     def listeners(self) -> list[ListenerRow]:
+        """Return all listeners, by name."""
         return [ListenerRow(*row) for row in self._fetch(_LISTENERS)]
 
     def locations(self) -> list[LocationRow]:
+        """Return the locations outside of the lake's root that are allowed."""
         return [LocationRow(*row) for row in self._fetch(_LOCATIONS)]
 
     def counts(self) -> Counts:
+        """Return the numbers of rows."""
         states, tails, [[external, rejections, listeners, tokens]] = self._fetch_each(
             ("SELECT state, count(*) FROM tables GROUP BY state", ()),
             (UNPUBLISHED_TAILS.format(source=self.unpublished_source), ()),
@@ -505,6 +531,10 @@ def _as_commit(row: Row) -> CommitRow:
 
 def _as_part(row: Row) -> tuple[TableId, CommitRow]:
     return row[0], _as_commit(row[1:])
+
+
+def _as_name(row: Row) -> TableName:
+    return TableName(*row)
 
 
 def _as_named_table(row: Row) -> NamedTableRow:

@@ -8,6 +8,7 @@ after each unit. A unit is synced before it is acknowledged (`synchronous=FULL`)
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,16 +18,12 @@ from typing import Final
 import apsw
 
 from headgate.catalog.stores import migrations
-from headgate.catalog.stores.port import (
-    Batch,
-    Epoch,
-    InDoubtError,
-    ReadUnit,
-    WriteUnit,
-)
+from headgate.catalog.stores.pool import Pool
+from headgate.catalog.stores.reader import ReadUnit
+from headgate.catalog.stores.rows import Batch, Epoch, InDoubtError
 from headgate.catalog.stores.sqlite_file import DatabaseFiles, make_private
-from headgate.catalog.stores.sqlite_reader import SQLiteReadUnit
-from headgate.catalog.stores.sqlite_writer import SQLiteWriteUnit, translated
+from headgate.catalog.stores.sqlite_units import SQLiteReadUnit, SQLiteWriteUnit, translated
+from headgate.catalog.stores.writer import WriteUnit
 from headgate.clock import Clock
 from headgate.errors import (
     AlreadyExistsError,
@@ -56,17 +53,13 @@ class SQLiteStore:
         self._vfs = vfs
         self._clock = clock
         self._patience = patience
-        self._connections: list[apsw.Connection] = []
-        self._idle: list[apsw.Connection] = []  # for readers to come
-        self._lent: list[apsw.Connection] = []  # to active readers
-        self._registering = threading.Lock()
+        self._pool = Pool[apsw.Connection](sys.maxsize)
         self._turn = threading.Lock()  # to write
-        self._process = os.getpid()
-        self._is_closed = False
         self._committed = Sequence(0)  # the newest sequence that this process wrote
+        with self._translated():
+            self._writer = self._open(creates=not self.is_read_only)
         try:
             with self._translated():
-                self._writer = self._open()
                 # A process may have died between writing its commit and syncing it. That commit
                 # is visible here, so it is made durable before anything is read.
                 if not self.is_read_only:
@@ -118,7 +111,7 @@ class SQLiteStore:
     @contextmanager
     def _writing(self) -> Iterator[SQLiteWriteUnit]:
         with self._turn, self._translated():
-            self._refuse_if_closed()
+            self._pool.refuse_if_closed()
             self._refuse_if_read_only()
             self._begin()
             try:
@@ -142,8 +135,7 @@ class SQLiteStore:
     def check_integrity(self) -> list[str]:
         # On a connection of its own, which has no page in memory. Also checks that no commit of
         # this process is missing, as when an older copy was written over the file.
-        with self._registering:
-            self._refuse_if_closed()
+        self._pool.refuse_if_closed()
         try:
             self._files.check()
             return self._find_problems()
@@ -210,18 +202,13 @@ class SQLiteStore:
             copy.close()
 
     def close(self) -> None:
-        # Those of active readers are closed when the readers are done.
-        with self._registering:
-            self._is_closed = True
-            for connection in self._connections:
-                if connection not in self._lent:
-                    connection.close()
-            self._connections = list(self._lent)
-            self._idle.clear()
+        self._pool.close()
+        if self._pool.is_of_this_process:
+            self._writer.close()
 
-    def _open(self, *, is_lent: bool = False) -> apsw.Connection:
+    def _open(self, *, creates: bool = False) -> apsw.Connection:
         flags = apsw.SQLITE_OPEN_READWRITE
-        if not is_lent and not self.is_read_only:  # the first connection creates the file
+        if creates:
             flags |= apsw.SQLITE_OPEN_CREATE
             if self._vfs is None:
                 make_private(self._path)
@@ -237,11 +224,6 @@ class SQLiteStore:
             # Keep plans: otherwise SQLite plans again for every value, to look it up in
             # statistics that are never gathered here, and planning takes longer than the query.
             connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-            with self._registering:
-                self._refuse_if_closed()
-                self._connections.append(connection)
-                if is_lent:
-                    self._lent.append(connection)
         except BaseException:
             connection.close()
             raise
@@ -255,35 +237,16 @@ class SQLiteStore:
         return apsw.Connection(self._files.read_only_uri(), flags=flags, vfs=self._vfs)
 
     def _reader(self) -> apsw.Connection:
-        # Not one for each thread: threads end without closing theirs.
-        with self._registering:
-            self._refuse_if_closed()
-            connection = self._idle.pop() if self._idle else None
-            if connection is not None:
-                self._lent.append(connection)
-                return connection
+        connection = self._pool.take()
+        if connection is not None:
+            return connection
         self._files.check()  # a new connection opens whatever file has the name now
-        return self._open(is_lent=True)
+        return self._open()
 
     def _release(self, connection: apsw.Connection) -> None:
         if connection.in_transaction:
             connection.execute("COMMIT")
-        with self._registering:
-            self._lent.remove(connection)
-            if self._is_closed:
-                connection.close()
-                self._connections.remove(connection)
-            else:
-                self._idle.append(connection)
-
-    def _refuse_if_closed(self) -> None:
-        if os.getpid() != self._process:  # SQLite's handles must not cross a fork
-            raise UnavailableError(
-                "This process was forked from one that had the catalog open.",
-                remedy="Connect again in the new process.",
-            )
-        if self._is_closed:
-            raise UnavailableError("This catalog is closed.", remedy="Connect again.")
+        self._pool.give_back(connection)
 
     def _refuse_if_foreign(self, connection: apsw.Connection) -> None:
         names = {str(row[0]) for row in connection.execute("SELECT name FROM sqlite_master")}

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import ClassVar, Final
 
-from headgate.catalog.stores.port import (
+from headgate.catalog.stores.reader import ReadUnit, Row, table_values
+from headgate.catalog.stores.rows import (
     AnswerRow,
     Batch,
     CatalogClock,
@@ -24,7 +25,6 @@ from headgate.catalog.stores.port import (
     TableRow,
     TokenRow,
 )
-from headgate.catalog.stores.reader import Row, SQLReadUnit, table_values
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.names import SchemaName, TableName, fold
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
@@ -85,8 +85,12 @@ _ADVANCE_LISTENER: Final = (
 )
 
 
-class SQLWriteUnit(SQLReadUnit):
-    """A unit that has the lock of all writers, on whatever runs a statement."""
+class WriteUnit(ReadUnit):
+    """A unit that changes the catalog: all of it is applied, or nothing.
+
+    It has the lock of all writers. It increments the epoch if it changed anything but leases,
+    tokens, answers, listeners and settings, or deleted old events and rejections.
+    """
 
     # Takes a sequence: its number, the catalog's time, and the txnId
     tick: ClassVar[str]
@@ -122,6 +126,7 @@ class SQLWriteUnit(SQLReadUnit):
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
+        """Begin a part of the unit that is undone by itself if it raises."""
         before = self.sequence, self._has_changed
         self._run("SAVEPOINT part")
         try:
@@ -155,10 +160,12 @@ class SQLWriteUnit(SQLReadUnit):
         return Epoch(sequence, changes + self._is_counted())
 
     def advance_clock(self, clock: CatalogClock, txn_id: TxnId | None) -> None:
+        """Take the next sequence, on behalf of a transaction if there is one."""
         self._write(self.tick, *clock, txn_id)
         self.sequence = clock.sequence
 
     def delete_events(self, last: Sequence) -> None:
+        """Delete the events up to a sequence, except for the newest of all."""
         self._write(
             "DELETE FROM sequences WHERE sequence <= $1 "
             "AND sequence < (SELECT max(sequence) FROM sequences)",
@@ -168,16 +175,20 @@ class SQLWriteUnit(SQLReadUnit):
     # Namespaces and names
 
     def insert_namespace(self, name: SchemaName, now_ms: int) -> None:
+        """Create a namespace."""
         self._change(_insert("namespaces", 5), *name.key, name.catalog, name.schema, now_ms)
 
     def delete_namespace(self, name: SchemaName) -> None:
+        """Delete a namespace."""
         self._change("DELETE FROM namespaces WHERE catalog_key = $1 AND schema_key = $2", *name.key)
 
     def assign_name(self, name: TableName, table_id: TableId, since: Sequence) -> None:
+        """Give a name to a table, from a sequence on."""
         parts = (name.catalog, name.schema, name.table)
         self._change(_insert("names", 9), *map(fold, parts), *parts, table_id, since, None)
 
     def release_name(self, table_id: TableId, until: Sequence) -> None:
+        """End the use of a table's name at a sequence."""
         self._change(
             "UPDATE names SET to_sequence = $1 WHERE table_id = $2 AND to_sequence IS NULL",
             until,
@@ -187,40 +198,50 @@ class SQLWriteUnit(SQLReadUnit):
     # Tables
 
     def insert_table(self, row: TableRow) -> TableRow:
+        """Insert a table; return it with the key that the store gave it."""
         [[key]] = self._change(_INSERT_TABLE, *table_values(row)[1:])
         return row._replace(key=key)
 
     def update_table(self, row: TableRow) -> None:
+        """Replace a table's row."""
         self._change(_UPDATE_TABLE, *table_values(row)[1:], row.key)
 
     def set_diverged(self, key: int, message: str | None) -> None:
+        """Record why publishing a table stopped, or that it may go on."""
         self._change("UPDATE tables SET diverged = $1 WHERE key = $2", message, key)
 
     # Commits, rejections and files
 
     def insert_commit(self, key: int, row: CommitRow) -> None:
+        """Insert a ratified commit."""
         self._change(_INSERT_COMMIT, *commit_values(key, row))
 
     def record_published(self, key: int, first: Version, last: Version, now_ms: int) -> None:
+        """Record that versions are published, and delete the content of staged commits."""
         self._write(_PUBLISH_COMMITS, now_ms, key, first, last)
         self._change(_PUBLISH_TABLE, last, key)
 
     def delete_content(self, key: int, upto: Version) -> None:
+        """Delete the content of commits up to a version: only the log has it from then on."""
         self._change(_DELETE_CONTENT, key, upto)
         self._change(
             "UPDATE tables SET held_from = $1 WHERE key = $2 AND held_from < $1", upto + 1, key
         )
 
     def insert_rejection(self, row: RejectionRow) -> None:
+        """Record a rejection."""
         self._change(_insert("rejections", 4), *row)
 
     def delete_rejections(self, before_ms: int) -> None:
+        """Delete the rejections decided before a time."""
         self._write("DELETE FROM rejections WHERE decided_ms < $1", before_ms)
 
     def insert_file(self, key: int, file: KnownFile) -> None:
+        """Record a checkpoint, compaction or checksum, in place of one for the same versions."""
         self._change(_INSERT_FILE, *_file_values(key, file))
 
     def delete_file(self, key: int, file: KnownFile) -> None:
+        """Delete the record of a file, unless another one was recorded in its place."""
         self._change(
             "DELETE FROM files WHERE table_key = $1 AND kind = $2 AND first = $3 AND last = $4 "
             "AND paths = $5",
@@ -234,52 +255,66 @@ class SQLWriteUnit(SQLReadUnit):
     # Leases, and what a server stores for its clients
 
     def acquire_lease(self, name: str, holder: str, now_ms: int, until_ms: int) -> bool:
+        """Take or renew a lease; return False if another holder has it."""
         return bool(self._write(_ACQUIRE_LEASE, name, holder, until_ms, now_ms))
 
     def acquire_leases(
         self, names: Collection[str], holder: str, now_ms: int, until_ms: int
     ) -> set[str]:
+        """Take or renew many leases; return those that no other holder has."""
         sql = _ACQUIRE_LEASES.format(texts=self.texts)
         return {row[0] for row in self._write(sql, self._texts(names), holder, until_ms, now_ms)}
 
     def release_lease(self, name: str, holder: str) -> None:
-        self._write("DELETE FROM leases WHERE name = $1 AND holder = $2", name, holder)
+        """End a lease, if this holder has it."""
+        self.release_leases([name], holder)
 
     def release_leases(self, names: Collection[str], holder: str) -> None:
+        """End those of many leases that this holder has."""
         sql = f"DELETE FROM leases WHERE name {self.among} AND holder = $2"
         self._write(sql, self._texts(names), holder)
 
     def set_setting(self, key: str, value: str) -> None:
+        """Change a setting of the catalog."""
         sql = _insert("settings", 2, " ON CONFLICT (key) DO UPDATE SET value = excluded.value")
         self._write(sql, key, value)
 
     def insert_token(self, row: TokenRow) -> None:
+        """Insert an access token."""
         self._write(_insert("tokens", 5), *row)
 
     def revoke_token(self, name: str, now_ms: int) -> None:
+        """Revoke an access token, unless it is revoked already."""
         self._write(
             "UPDATE tokens SET revoked_ms = $1 WHERE name = $2 AND revoked_ms IS NULL", now_ms, name
         )
 
     def insert_answer(self, row: AnswerRow) -> None:
+        """Record the answer to a request."""
         self._write(_insert("answers", 4), *row)
 
     def delete_answers(self, before_ms: int) -> None:
+        """Delete the answers given before a time."""
         self._write("DELETE FROM answers WHERE decided_ms < $1", before_ms)
 
     def put_listener(self, row: ListenerRow) -> None:
+        """Insert or replace a listener."""
         self._write(_PUT_LISTENER, *row)
 
     def delete_listener(self, name: str) -> None:
+        """Delete a listener."""
         self._write("DELETE FROM listeners WHERE name = $1", name)
 
     def advance_listener(self, name: str, position: Sequence, failing: str | None) -> None:
+        """Record what was delivered to a listener, and why delivery stopped if it did."""
         self._write(_ADVANCE_LISTENER, position, failing, name)
 
     def insert_location(self, row: LocationRow) -> None:
+        """Allow a location outside of the lake's root."""
         self._change(_insert("locations", 2), *row)
 
     def delete_location(self, url: str) -> None:
+        """Stop allowing a location."""
         self._change("DELETE FROM locations WHERE url = $1", url)
 
 

@@ -1,4 +1,4 @@
-"""The write unit of the SQLite store, and batches in few statements.
+"""The units of the SQLite store, and batches in few statements.
 
 Every statement on SQLite releases the GIL and must acquire it again, so one statement for each row
 of a batch would cost many times the row itself.
@@ -6,34 +6,22 @@ of a batch would cost many times the row itself.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Final
 
 import apsw
 
-from headgate.catalog.stores.port import (
-    DECIDED_COLUMNS,
-    Batch,
-    StoreConstraintError,
-)
-from headgate.catalog.stores.reader import Row
-from headgate.catalog.stores.sqlite_reader import UNSTORABLE, SQLiteReadUnit, unstorable
-from headgate.catalog.stores.writer import (
-    SQLWriteUnit,
-    commit_values,
-    consistent,
-    decided_values,
-)
-from headgate.errors import (
-    DamagedError,
-    HeadgateError,
-    UnavailableError,
-)
+from headgate.catalog.stores.reader import ReadUnit, Row, Statement
+from headgate.catalog.stores.rows import DECIDED_COLUMNS, Batch, StoreConstraintError
+from headgate.catalog.stores.writer import WriteUnit, commit_values, consistent, decided_values
+from headgate.errors import DamagedError, HeadgateError, InvalidArgumentError, UnavailableError
 from headgate.failpoints import fail_point
 
+_UNSTORABLE: Final = (OverflowError, UnicodeError)  # of a value that a statement is run with
 # Rows of one statement; fewer are sent in powers of two, so that there are few distinct texts.
 _MAX_ROWS: Final = 64
 _KEPT_IF_NULL: Final = frozenset({"protocol", "metadata"})
@@ -57,7 +45,33 @@ _UPDATE_TABLES: Final = (
 )
 
 
-class SQLiteWriteUnit(SQLiteReadUnit, SQLWriteUnit):
+class SQLiteReadUnit(ReadUnit):
+    """Reads on one connection, within its transaction if it has begun one."""
+
+    # Triggers keep the keys of unpublished tables in a table of their own: an index over versions
+    # would be written with every commit.
+    unpublished_source = "behind CROSS JOIN tables ON key = behind.table_key"
+    epoch_query = "SELECT coalesce((SELECT max(sequence) FROM sequences), 0), changes FROM epoch"
+    texts = "json_each($1)"
+    among = "IN (SELECT value FROM json_each($1))"
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    def _fetch(self, sql: str, *values: object) -> list[Row]:
+        try:
+            return self._connection.execute(sql, values).fetchall()
+        except _UNSTORABLE as error:
+            raise _unstorable(error) from error
+
+    def _texts(self, values: Collection[str]) -> str:
+        return json.dumps([*values])
+
+    def _fetch_each(self, *statements: Statement) -> list[list[Row]]:
+        return [self._fetch(sql, *values) for sql, values in statements]
+
+
+class SQLiteWriteUnit(SQLiteReadUnit, WriteUnit):
     """A unit that has the write lock: what it read stays valid until it changes it itself."""
 
     tick = "INSERT INTO sequences VALUES ($1, $2, $3)"
@@ -65,7 +79,7 @@ class SQLiteWriteUnit(SQLiteReadUnit, SQLWriteUnit):
 
     def __init__(self, connection: apsw.Connection) -> None:
         SQLiteReadUnit.__init__(self, connection)
-        SQLWriteUnit.__init__(self)
+        WriteUnit.__init__(self)
         self.damage: str | None = None  # found within a savepoint, and raised from it
 
     @contextmanager
@@ -114,8 +128,8 @@ class SQLiteWriteUnit(SQLiteReadUnit, SQLWriteUnit):
             return self._connection.changes(), rows
         except apsw.ConstraintError as error:
             raise StoreConstraintError(str(error)) from error
-        except UNSTORABLE as error:
-            raise unstorable(error) from error
+        except _UNSTORABLE as error:
+            raise _unstorable(error) from error
 
 
 @cache
@@ -144,3 +158,11 @@ def translated(error: BaseException) -> HeadgateError | None:
             return DamagedError(f"The catalog's file is damaged: {error}.")
         case _:
             return None
+
+
+def _unstorable(error: Exception) -> InvalidArgumentError:
+    """Describe a value that SQLite can neither store nor look up."""
+    return InvalidArgumentError(
+        f"SQLite cannot store a value: {error}.",
+        remedy="Remove lone surrogates, and keep numbers within 64 bits.",
+    )
