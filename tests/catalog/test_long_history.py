@@ -34,7 +34,7 @@ def commit_many(house: House, table_id: TableId, count: int) -> None:
         part = ExaminedPart(table_id, Version(version), Way.INLINE, examined)
         proposals.append(ExaminedProposal(new_txn_id(version), (part,), house.clock.ms))
     with house.database._store.write() as unit:
-        decided = decide_in(unit, house.database._decider, proposals)
+        decided = decide_in(unit, house.database._ratifier._decider, proposals)
     assert all(isinstance(one.answer, Ratified) for one in decided)
 
 

@@ -329,13 +329,13 @@ def test_many_winners_in_a_table_that_was_only_read_are_looked_at_outside_the_lo
     if conflicts:
         house.propose(read, winners + 1, metadata(read, "id long, more long"))
     looked: list[ExaminedProposal] = []
-    compare = house.database._decider.compare
+    compare = house.database._ratifier._decider.compare
 
     def noting(unit: ReadUnit, proposal: ExaminedProposal, gathered: Gathered) -> Gathered:
         looked.append(proposal)
         return compare(unit, proposal, gathered)
 
-    monkeypatch.setattr(house.database._decider, "compare", noting)
+    monkeypatch.setattr(house.database._ratifier._decider, "compare", noting)
     scan = Scan(table_id=read, version=Version(0))
     answer = house.propose(written, 1, add(), scans=(scan,))
     assert isinstance(answer, Rejected if conflicts else Ratified)
