@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from headgate.api import bodies
 from headgate.api.messages import Part, Proposal, Ratified, RatifiedCommit, VersionTaken
 from headgate.catalog import decider, resolver
-from headgate.catalog.stores.reader import SQLReadUnit
+from headgate.catalog.stores.reader import ReadUnit
 from headgate.http import endpoint
 from headgate.http.budget import Share
 from headgate.protocol.actions import TableId, TxnId, Version
@@ -164,15 +164,15 @@ def test_a_long_tail_is_resolved_as_far_as_there_is_room_and_read_whole(
 ) -> None:
     table_id, remote = fill(small, count), small.remote()
     read: list[int] = []
-    whole = SQLReadUnit.ratified_commits
+    whole = ReadUnit.ratified_commits
 
-    def counted(unit: SQLReadUnit, *asked: Any) -> tuple[RatifiedCommit, ...]:
+    def counted(unit: ReadUnit, *asked: Any) -> tuple[RatifiedCommit, ...]:
         found = whole(unit, *asked)
         read.append(len(found))
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(SQLReadUnit, "ratified_commits", counted)
+        patch.setattr(ReadUnit, "ratified_commits", counted)
         resolved = remote.resolve(table_id)
     assert read == [len(resolved.commits)]  # and no more than is listed
     versions = [one.version for one in resolved.commits]
