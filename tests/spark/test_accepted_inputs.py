@@ -126,6 +126,7 @@ def test_a_column_with_another_value_each_time_is_refused(water: Water) -> None:
 
 
 SAMPLES: Mapping[str, object] = {
+    "run": lambda transaction: None,
     "rows": [{"id": 1, "v": "a"}],
     "source": [{"id": 1}],
     "values": {"v": "'x'"},
