@@ -232,6 +232,22 @@ class TestSeveralTables:
                 two.commit()
             assert ids_in(night.to_arrow()) == [1]
 
+    def test_a_table_that_lost_its_name_is_a_conflict(self, full_world: World) -> None:
+        full_world.make("orders")
+        session = full_world.session()
+        by_name, by_id = session.transaction(), session.transaction()
+        by_name.table("orders").append(rows(1))
+        session.inside(by_id).table_by_id(session.table("orders").id).append(rows(2))
+        session.rename("orders", "orders_old")
+        full_world.make("orders")
+        with pytest.raises(ConflictError, match=r"R8.*no longer called main\.default\.orders"):
+            by_name.commit()
+        assert by_name.state is State.REJECTED
+        assert ids_in(session.table("orders_old").to_arrow()) == []
+        by_id.commit()
+        assert ids_in(session.table("orders_old").to_arrow()) == [2]
+        assert ids_in(session.table("orders").to_arrow()) == []
+
     @req("MT-06")
     def test_after_an_unknown_outcome_commit_returns_the_first_answer(
         self, full_world: World

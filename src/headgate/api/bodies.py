@@ -35,11 +35,16 @@ class OnePart(messages.Message, frozen=True, kw_only=True):
     content: Inline | Staged
     scans: tuple[Scan, ...] = ()
     isolation: Isolation = Isolation.WRITE_SERIALIZABLE
+    names: dict[str, TableId] = msgspec.field(default_factory=dict)
 
     def proposal(self, table_id: TableId) -> messages.Proposal:
         part = messages.Part(table_id=table_id, version=self.version, content=self.content)
         return messages.Proposal(
-            txn_id=self.txn_id, parts=(part,), scans=self.scans, isolation=self.isolation
+            txn_id=self.txn_id,
+            parts=(part,),
+            scans=self.scans,
+            isolation=self.isolation,
+            names=self.names,
         )
 
 

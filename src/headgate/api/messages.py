@@ -35,6 +35,7 @@ class Proposal(Message, frozen=True, kw_only=True):
     parts: tuple[Part, ...]
     scans: tuple[Scan, ...] = ()
     isolation: Isolation = Isolation.WRITE_SERIALIZABLE
+    names: dict[str, actions.TableId] = {}  # full names that statements used, and their tables
 
     def __post_init__(self) -> None:
         # The txnId is written into the commit, in a batch with proposals of others.

@@ -30,6 +30,7 @@ from headgate.catalog.stores.rows import (
 from headgate.catalog.stores.writer import WriteUnit
 from headgate.clock import Clock
 from headgate.errors import InvalidCommitError
+from headgate.names import TableName
 from headgate.protocol import features
 from headgate.protocol.actions import TableId, TxnId, Version
 from headgate.protocol.commit import decide as pure
@@ -351,6 +352,10 @@ class Decider:
                 abandoned = _abandoned(unit, proposal)
         else:
             draft.undecided.update(keys)
+        names: dict[str, TableId | None] = {}
+        if proposal.names:
+            with draft.reading() as unit:
+                names = {name: unit.table_id_of(TableName.parse(name)) for name in proposal.names}
         with self._losing:
             lost = self._lost.get(proposal.txn_id, 0)
         return Facts(
@@ -359,6 +364,7 @@ class Decider:
             clock_ms=draft.clock.clock_ms,
             recorded=recorded,
             tables=tables,
+            names=names,
             abandoned=abandoned,
             lost=lost,
             gathered=gathered,

@@ -366,5 +366,10 @@ def _examined(
     proposal: Proposal, parts: Iterable[ExaminedPart], proposed_ms: int
 ) -> ExaminedProposal:
     return ExaminedProposal(
-        proposal.txn_id, tuple(parts), proposed_ms, proposal.scans, proposal.isolation
+        proposal.txn_id,
+        tuple(parts),
+        proposed_ms,
+        proposal.scans,
+        proposal.isolation,
+        proposal.names,
     )

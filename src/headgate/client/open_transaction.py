@@ -135,7 +135,9 @@ class Transaction:
             writes.move(State.RATIFIED)  # what it read was true as of its beginning
             return
         try:
-            self.committed = self._committer.commit(changes, self.isolation, txn_id=self.id)
+            self.committed = self._committer.commit(
+                changes, self.isolation, txn_id=self.id, names=writes.names_used
+            )
         except errors.OutcomeUnknownError:
             if self.state is State.OPEN:
                 writes.move(State.UNKNOWN)

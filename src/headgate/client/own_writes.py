@@ -135,7 +135,7 @@ class OwnWrites:
         self._clock = clock
         self.begun = begun
         self._is_read_only = read_only
-        self._names: dict[tuple[str, str, str], TableId] = {}
+        self._names: dict[tuple[str, str, str], tuple[TableName, TableId]] = {}
         self._last_ms = 0
         self._lock = threading.RLock()
 
@@ -220,6 +220,12 @@ class OwnWrites:
         """The tables that statements have changed."""
         return {key: table for key, table in self.tables.items() if table.statements}
 
+    @property
+    def names_used(self) -> dict[str, TableId]:
+        """The names by which statements reached tables that they changed or read."""
+        used = self.written.keys() | {scan.table_id for scan in self.scans if scan.fed}
+        return {str(name): key for name, key in self._names.values() if key in used}
+
     def record(self, scan: Scan) -> None:
         """Record what was read: of a table as of the beginning, without own files."""
         with self._lock:
@@ -265,13 +271,14 @@ class OwnWrites:
 
     def _seen(self, ref: Ref) -> OwnTable:
         """Return a table, which is resolved when it is first used."""
-        table_id = self._names.get(ref.key) if isinstance(ref, TableName) else ref
+        known = self._names.get(ref.key) if isinstance(ref, TableName) else (None, ref)
+        table_id = None if known is None else known[1]
         if table_id is None or table_id not in self.tables:
             found = self._resolved(ref)
             table_id = found.table_id
             self.tables.setdefault(table_id, OwnTable(found))
             if isinstance(ref, TableName):
-                self._names[ref.key] = table_id
+                self._names[ref.key] = ref, table_id
         return self.tables[table_id]
 
     def _resolved(self, ref: Ref) -> Resolved:

@@ -149,6 +149,7 @@ class RemoteCatalog:
                 content=part.content,  # type: ignore[arg-type]  # not a `Put`, see above
                 scans=proposal.scans,
                 isolation=proposal.isolation,
+                names=proposal.names,
             )
         else:
             path, body = _path("transactions", proposal.txn_id, "proposal"), proposal

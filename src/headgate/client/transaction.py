@@ -143,13 +143,17 @@ class Committer:
         isolation: Isolation = Isolation.WRITE_SERIALIZABLE,
         *,
         txn_id: TxnId | None = None,
+        names: Mapping[str, TableId] | None = None,
     ) -> Committed:
-        """Commit every change, or none. Spec: CM-02, CM-43, CM-44."""
+        """Commit every change, or none; `names` must still mean the same tables.
+
+        Spec: CM-02, CM-43, CM-44.
+        """
         txn_id = txn_id or self.new_txn_id()
         attempts = _attempts(changes, isolation, txn_id)
         for race in range(self.patience.tries):
             try:
-                proposal = self._proposal(txn_id, attempts, isolation)
+                proposal = self._proposal(txn_id, attempts, isolation, names or {})
                 fail_point("client.before_propose")
                 answer = self.settle(txn_id, functools.partial(self.catalog.propose, proposal))
                 fail_point("client.after_propose")
@@ -207,7 +211,11 @@ class Committer:
             pause_s = min(2 * pause_s, 2.0)
 
     def _proposal(
-        self, txn_id: TxnId, attempts: Sequence[_Attempt], isolation: Isolation
+        self,
+        txn_id: TxnId,
+        attempts: Sequence[_Attempt],
+        isolation: Isolation,
+        names: Mapping[str, TableId],
     ) -> Proposal:
         # One value for all tables of a transaction, later than every commit in any of them.
         timestamp_ms = max(self.clock.now_ms(), *(a.timestamp_ms + 1 for a in attempts))
@@ -216,6 +224,7 @@ class Committer:
             parts=tuple(self._part(txn_id, attempt, timestamp_ms) for attempt in attempts),
             scans=tuple(scan for attempt in attempts for scan in attempt.change.scans),
             isolation=isolation,
+            names=dict(names),
         )
 
     def _part(self, txn_id: TxnId, attempt: _Attempt, timestamp_ms: int) -> Part:

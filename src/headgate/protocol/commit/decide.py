@@ -142,6 +142,8 @@ def decide(facts: Facts, proposal: ExaminedProposal, rules: Rules) -> Decision:
     heads = _heads(facts, proposal)
     if isinstance(heads, Refuse):
         return heads
+    if renamed := _renamed(facts, proposal):
+        return Reject(conflicts=renamed)
     if (need := _waits(heads, proposal, facts, rules)) is not None:
         return need
     if facts.gathered.conflicts:
@@ -274,6 +276,20 @@ def _gone(facts: Facts, proposal: ExaminedProposal) -> tuple[Conflict, ...]:
         for part in proposal.parts
         if isinstance(table := facts.tables.get(part.table_id), Closed)
         and table.status in (TableStatus.DROPPED, TableStatus.PURGED)
+    )
+
+
+def _renamed(facts: Facts, proposal: ExaminedProposal) -> tuple[Conflict, ...]:
+    """List the tables that no longer have the names by which statements reached them."""
+    return tuple(
+        Conflict(
+            rule="R8",
+            table_id=table_id,
+            version=facts.tables[table_id].version,
+            says=f"is the last one of a table that is no longer called {name}",
+        )
+        for name, table_id in proposal.names.items()
+        if table_id in facts.tables and facts.names.get(name) != table_id
     )
 
 

@@ -52,6 +52,7 @@ class ExaminedProposal(NamedTuple):
     proposed_ms: int
     scans: tuple[Scan, ...] = ()
     isolation: Isolation = Isolation.WRITE_SERIALIZABLE
+    names: Mapping[str, actions.TableId] = MappingProxyType({})  # used, and their tables then
     # Only a taken version can prevent it: its sender checks for conflicts itself.
     by_version: bool = False
 
@@ -147,6 +148,7 @@ class Facts(NamedTuple):
     clock_ms: int
     recorded: Ratification | Rejection | None  # the earlier decision on the txnId
     tables: Mapping[actions.TableId, Head | Closed]
+    names: Mapping[str, actions.TableId | None] = MappingProxyType({})  # of the proposal, now
     abandoned: Collection[str] = ()  # names of proposed staged files that were abandoned
     lost: int = 0  # how often in a row the proposal found its version taken
     gathered: Gathered = Gathered()
