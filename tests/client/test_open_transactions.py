@@ -307,3 +307,22 @@ def test_a_function_is_run_again_after_a_conflict(world: World) -> None:
     assert len(runs) == 2
     with pytest.raises(InvalidArgumentError, match="at least 1"):
         world.session().transact(replace, tries=0)
+
+
+def test_a_transaction_starts_from_what_its_session_has_read(near_world: World) -> None:
+    orders = near_world.make("orders")
+    orders.append(rows(1))
+    session = near_world.session()
+    assert ids_in(session.table("orders").to_arrow()) == [1]
+    near_world.publish(orders)
+    store = near_world.store_for(orders.location)
+    with session.transaction() as txn:
+        before = store.count("get")
+        assert ids_in(txn.table("orders").to_arrow(columns=["id"], where="id < 0")) == []
+        assert store.count("get") == before
+        # Versions of others are not those of the transaction, whatever their numbers.
+        orders.append(rows(2))
+        assert ids_in(session.table("orders").to_arrow()) == [1, 2]
+        txn.table("orders").append(rows(3))
+        assert ids_in(txn.table("orders").to_arrow()) == [1, 3]
+    assert ids_in(session.table("orders").to_arrow()) == [1, 2, 3]

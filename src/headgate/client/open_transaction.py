@@ -15,12 +15,13 @@ from headgate.client.own_writes import OwnTable, OwnWrites, Savepoint
 from headgate.client.table import Table
 from headgate.client.transaction import Change, Committed, Committer, OperationInfo
 from headgate.names import DEFAULT_CATALOG, TableName
-from headgate.protocol.actions import AddFile, TxnId, Version
+from headgate.protocol.actions import AddFile, TableId, TxnId, Version
 from headgate.protocol.actions import Sequence as SequenceNumber
 from headgate.protocol.commit.conflicts import MOST_FILES, Isolation, Scan
 from headgate.protocol.expressions.predicates import Predicate
 from headgate.protocol.transactions import State, net
 from headgate.table.snapshot import Snapshot
+from headgate.table.snapshot_cache import SnapshotCache
 
 ArrowTable: TypeAlias = Any
 
@@ -226,6 +227,24 @@ class TransactionTable(Table):
 
     def _known(self) -> Snapshot:
         return self._refreshed()
+
+
+class TransactionCache(SnapshotCache):
+    """Snapshots as a transaction sees them, beside those of its session.
+
+    Versions above its beginning mean other commits in the session than in the transaction.
+    """
+
+    def __init__(self, outside: SnapshotCache, writes: OwnWrites) -> None:
+        super().__init__()
+        self._outside = outside
+        self._writes = writes
+
+    def newest(self, table_id: TableId, version: Version) -> Snapshot | None:
+        own = super().newest(table_id, version)
+        if own is not None:
+            return own
+        return self._outside.newest(table_id, min(version, self._writes.base_version(table_id)))
 
 
 def scan_of(

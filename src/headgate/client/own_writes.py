@@ -220,6 +220,11 @@ class OwnWrites:
         """The tables that statements have changed."""
         return {key: table for key, table in self.tables.items() if table.statements}
 
+    def base_version(self, table_id: TableId) -> Version:
+        """Return the version of a table as of the beginning."""
+        with self._lock:
+            return self._seen(table_id).base.latest
+
     @property
     def names_used(self) -> dict[str, TableId]:
         """The names by which statements reached tables that they changed or read."""

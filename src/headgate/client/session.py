@@ -14,7 +14,7 @@ from headgate.api.messages import Finding, Ratified, Rejected, Resolved, TableEn
 from headgate.api.status import ListenerEntry, LocationEntry, Status, TokenEntry
 from headgate.arguments import When, checked, milliseconds, refuse_several
 from headgate.client import event_stream
-from headgate.client.open_transaction import Transaction, TransactionTable
+from headgate.client.open_transaction import Transaction, TransactionCache, TransactionTable
 from headgate.client.own_writes import OwnWrites
 from headgate.client.plain_table import PlainTable
 from headgate.client.table import Table
@@ -394,6 +394,7 @@ class Session:
         inner = Session(writes, clock=self.clock, ids=self.ids, store_for=self._store_for)
         inner._committer = Committer(writes, self.clock, self.ids, within=txn_id)
         inner._namespace = self._namespace
+        inner._cache = TransactionCache(self._cache, writes)
         inner._table_type = TransactionTable
         return inner
 
