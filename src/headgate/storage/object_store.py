@@ -213,8 +213,8 @@ class FlatStore:
         return None
 
 
-class Folder(FlatStore):
-    """A folder of another flat store, as a store."""
+class Folder:
+    """A folder of another store, as a store."""
 
     def __init__(self, store: ObjectStore, prefix: str, url: str) -> None:
         self.url = url
@@ -248,11 +248,29 @@ class Folder(FlatStore):
     def put_if_absent(self, path: str, content: bytes) -> bool:
         return self._store.put_if_absent(self._outer(path), content)
 
+    def put_many_if_absent(self, items: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
+        return self._store.put_many_if_absent([(self._outer(p), content) for p, content in items])
+
     def put(self, path: str, content: bytes) -> None:
         self._store.put(self._outer(path), content)
 
     def delete(self, path: str) -> None:
         self._store.delete(self._outer(path))
+
+    def set_aside(self, path: str, target: str) -> bool:
+        return self._store.set_aside(self._outer(path), self._outer(target))
+
+    def sync(self, paths: Sequence[str]) -> None:
+        self._store.sync([self._outer(path) for path in paths])
+
+    def sweep(self, before_ms: int, prefix: str = "") -> int:
+        return self._store.sweep(before_ms, self._outer_folder(prefix))
+
+    def remove_link(self, folder: str = "") -> bool:
+        return self._store.remove_link(self._outer_folder(folder))
+
+    def remove_folders(self) -> None:
+        pass  # used only over stores without real folders: on a disk each root has its own store
 
     def local_path(self, path: str) -> str | None:
         return self._store.local_path(self._outer(path))
