@@ -7,16 +7,18 @@ if TYPE_CHECKING:
     from headgate import errors
     from headgate._connect import connect, open
     from headgate.api.events import Event, Listener
+    from headgate.client.open_transaction import Transaction
     from headgate.client.session import Session
     from headgate.client.table import Table
 
-__all__ = ["Event", "Listener", "Session", "Table", "connect", "errors", "open"]
+__all__ = ["Event", "Listener", "Session", "Table", "Transaction", "connect", "errors", "open"]
 
 _MODULES = {
     "Event": "headgate.api.events",
     "Listener": "headgate.api.events",
     "Session": "headgate.client.session",
     "Table": "headgate.client.table",
+    "Transaction": "headgate.client.open_transaction",
     "connect": "headgate._connect",
     "open": "headgate._connect",
 }

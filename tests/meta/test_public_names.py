@@ -12,6 +12,7 @@ def test_the_public_names_are_these() -> None:
         "Listener",
         "Session",
         "Table",
+        "Transaction",
         "connect",
         "errors",
         "open",
