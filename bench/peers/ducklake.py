@@ -56,9 +56,9 @@ def prepare(connection: duckdb.DuckDBPyConnection, place: str, number: int) -> s
     return path
 
 
-def append(connection: duckdb.DuckDBPyConnection, path: str) -> None:
+def append(connection: duckdb.DuckDBPyConnection, path: str, table: str = "bench") -> None:
     """Register a file that is there already."""
-    connection.execute("CALL ducklake_add_data_files('lake', 'bench', ?)", [path])
+    connection.execute("CALL ducklake_add_data_files('lake', ?, ?)", [table, path])
 
 
 def rows(connection: duckdb.DuckDBPyConnection) -> int:
