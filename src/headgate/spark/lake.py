@@ -54,7 +54,7 @@ class Lake:
         """
         self.spark = spark
         self.session = session
-        self._outside = Engine(spark, session, sync_data=sync_data, options=options)
+        self._engine = Engine(spark, session, sync_data=sync_data, options=options)
         self._lock = threading.Lock()
         self._engines: dict[Transaction, Engine] = {}
         self._threads = threading.local()  # the transactions that each is in
@@ -113,7 +113,7 @@ class Lake:
         txn: Transaction | None = None,
     ) -> DataFrame:
         """Return a table's rows, now or at a past version or time; `where` skips files."""
-        engine = self._engine(txn)
+        engine = self._engine_for(txn)
         is_past = (version, as_of, sequence) != (None, None, None)
         snapshot = engine.session.snapshot(name, version, as_of, sequence)
         return engine.read(snapshot, where, is_past=is_past)
@@ -131,7 +131,7 @@ class Lake:
         Here and elsewhere rows are a DataFrame of Spark, pandas or polars, an Arrow table, or a
         list of dicts.
         """
-        engine = self._engine(txn)
+        engine = self._engine_for(txn)
         with engine.statement(name) as statement:
             frame = self._source(engine, statement, rows, statement.base.schema)
             return insert(statement, frame, Insertion(merges_schema=merge_schema))
@@ -160,7 +160,7 @@ class Lake:
             )
         if partition_by is not None and not overwrite_schema:
             raise InvalidArgumentError("`partition_by` needs `overwrite_schema=True`.")
-        engine = self._engine(txn)
+        engine = self._engine_for(txn)
         with engine.statement(name) as statement:
             columns = StructType(()) if overwrite_schema else statement.base.schema
             frame = self._source(engine, statement, rows, columns)
@@ -189,13 +189,13 @@ class Lake:
         frame = self._frame(rows, StructType(()))
         schema = all_nullable(from_spark(frame.schema))
         definition = TableDefinition.parse(schema, partition_by, properties, comment)
-        ddl.create_filled(self._engine(None), name, definition, frame, "CREATE TABLE AS SELECT")
+        ddl.create_filled(self._engine_for(None), name, definition, frame, "CREATE TABLE AS SELECT")
 
     def delete(
         self, name: str, where: Expression | None = None, *, txn: Transaction | None = None
     ) -> Outcome:
         """Delete the rows that match, or all."""
-        engine = self._engine(txn)
+        engine = self._engine_for(txn)
 
         def run(statement: Statement) -> Outcome:
             condition = None if where is None else engine.condition(where, statement.base)
@@ -215,7 +215,7 @@ class Lake:
 
         `s.a` is a field of the column `s`; put a name that contains a dot in backquotes.
         """
-        engine = self._engine(txn)
+        engine = self._engine_for(txn)
         columns = [path_of(key) for key in values]
 
         def run(statement: Statement) -> Outcome:
@@ -237,7 +237,7 @@ class Lake:
         txn: Transaction | None = None,
     ) -> Outcome:
         """Update, insert and delete rows by matching a source with the table."""
-        engine = self._engine(txn)
+        engine = self._engine_for(txn)
         with engine.statement(name) as statement:
             frame = self._source(engine, statement, source, statement.base.schema)
             with translated():
@@ -247,7 +247,7 @@ class Lake:
 
     def sql(self, text: str, *, txn: Transaction | None = None) -> DataFrame:
         """Run SQL statements, and return the result of the last one."""
-        return sql_runner.run(self._engine(txn), text)
+        return sql_runner.run(self._engine_for(txn), text)
 
     @contextmanager
     def _in(self, transaction: Transaction) -> Iterator[None]:
@@ -265,22 +265,22 @@ class Lake:
                 remedy="End it first, or use transaction.savepoint() for a part of it.",
             )
 
-    def _engine(self, txn: Transaction | None) -> Engine:
+    def _engine_for(self, txn: Transaction | None) -> Engine:
         """Return the engine for a statement: of a transaction, or outside."""
         transaction = txn or getattr(self._threads, "current", None)
-        return self._outside if transaction is None else self._within(transaction)
+        return self._engine if transaction is None else self._within(transaction)
 
     def _within(self, transaction: Transaction) -> Engine:
         with self._lock:
             if transaction not in self._engines:
                 is_open = [known for known in self._engines if not known.state.is_ended]
                 self._engines = {known: self._engines[known] for known in is_open}
-                self._engines[transaction] = self._outside.within(transaction)
+                self._engines[transaction] = self._engine.within(transaction)
             return self._engines[transaction]
 
     def connection(self) -> Connection:
         """Return a connection for SQL whose transactions may extend over several texts."""
-        return Connection(self._outside)
+        return Connection(self._engine)
 
     def _source(
         self, engine: Engine, statement: Statement, rows: AnyRows, schema: StructType
