@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headgate.api.port import Cuts, require
 from headgate.client.open_transaction import Transaction
 from headgate.client.table import Table
 from headgate.errors import (
@@ -326,3 +327,11 @@ def test_a_transaction_starts_from_what_its_session_has_read(near_world: World) 
         txn.table("orders").append(rows(3))
         assert ids_in(txn.table("orders").to_arrow()) == [1, 3]
     assert ids_in(session.table("orders").to_arrow()) == [1, 2, 3]
+
+
+def test_the_latest_sequence_is_answered_without_a_time(full_world: World) -> None:
+    orders = full_world.make("orders")
+    cuts = require(full_world.catalog, Cuts)
+    before = cuts.sequence_at()
+    orders.append(rows(1))
+    assert cuts.sequence_at() == orders.snapshot().sequence == before + 1

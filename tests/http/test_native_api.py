@@ -194,7 +194,6 @@ def test_a_version_that_is_none_is_refused(served: Served, version: object) -> N
         "/v1/names/t?at=99999999999999999999",
         "/v1/names/t?at=%FF",
         "/v1/names",
-        "/v1/sequence",
         "/v1/tables?dropped=maybe",
         "/v1/nothing",
         "/",
