@@ -9,6 +9,7 @@ import pytest
 import headgate
 from headgate import _connect
 from headgate.api.events import Event, Listener
+from headgate.client.open_transaction import Transaction
 from headgate.client.plain_table import PlainTable
 from headgate.client.session import Session
 from headgate.client.table import Table
@@ -83,6 +84,19 @@ def test_no_wrong_argument_breaks_a_method_of_a_table(session: Session, method: 
     assert unexpected(getattr(session.table("t"), method), samples(session)) == []
 
 
+@pytest.mark.parametrize("method", [m for m in public_methods(Transaction) if m != "__init__"])
+def test_no_wrong_argument_breaks_a_method_of_a_transaction(session: Session, method: str) -> None:
+    assert unexpected(getattr(session.transaction(), method), samples(session)) == []
+
+
+@pytest.mark.parametrize("method", [m for m in public_methods(Table) if m != "__init__"])
+def test_no_wrong_argument_breaks_a_method_of_a_table_in_a_transaction(
+    session: Session, method: str
+) -> None:
+    table = session.transaction().table("t")
+    assert unexpected(getattr(table, method), samples(session)) == []
+
+
 @pytest.mark.parametrize("method", public_methods(PlainTable))
 def test_no_wrong_argument_breaks_a_method_of_a_plain_table(session: Session, method: str) -> None:
     table = PlainTable(session.table("t").snapshot())
@@ -98,6 +112,6 @@ def test_no_wrong_argument_breaks_a_function(
 
 
 def test_every_public_class_and_function_is_swept() -> None:
-    swept = {Session, Table, *FUNCTIONS}
+    swept = {Session, Table, Transaction, *FUNCTIONS}
     others = {Event, Listener, headgate.errors}  # values that we make, and a shape of functions
     assert {getattr(headgate, name) for name in headgate.__all__} <= swept | others

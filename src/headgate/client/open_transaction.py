@@ -9,7 +9,7 @@ from typing import Any, Self, TypeAlias
 
 from headgate import errors
 from headgate.api.messages import Resolved
-from headgate.arguments import When
+from headgate.arguments import When, checked
 from headgate.client import arrow_io
 from headgate.client.own_writes import OwnTable, OwnWrites, Savepoint
 from headgate.client.table import Table
@@ -26,6 +26,7 @@ from headgate.table.snapshot_cache import SnapshotCache
 ArrowTable: TypeAlias = Any
 
 
+@checked
 class Transaction:
     """Statements on tables that become visible together, or not at all. Spec: MT-03, MT-12.
 
@@ -189,6 +190,7 @@ class Transaction:
         return OperationInfo("TRANSACTION", {"statements": [o.name for o in done]}, metrics)
 
 
+@checked
 class TransactionTable(Table):
     """A table in a transaction: reads are recorded, and a rollback takes versions back."""
 
